@@ -1,0 +1,1 @@
+"""HTTP. Sees the engine only as AsyncLLM."""

@@ -1,0 +1,126 @@
+"""`EngineConfig`: everything an engine needs to know, resolved and frozen.
+
+Made in: `octavo/config/resolve.py`, from EngineArgs + checkpoint facts + device facts. Classes below receive the *part*
+they use (`SchedulerConfig`, ...) in their constructor, never the whole.
+
+Knows nothing of: flags, environment, HTTP.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The model and how to read it.
+
+    `weights_path` is a GGUF file or a folder with `config.json` and safetensors; it is local by now (the hub was asked
+    before, see `octavo/weights/hub.py`).
+    """
+
+    model: str  # as the user named it
+    served_model_names: list[str]
+    weights_path: str
+    weights_format: str  # gguf, safetensors, dummy
+    tokenizer_path: str  # GGUF file or folder with tokenizer.json
+    architecture: str  # e.g. LlamaForCausalLM
+    hf_config: dict[str, object]  # config.json as read, or the same keys derived from GGUF metadata
+    dtype: str  # auto, float32, bfloat16: how weights are computed with (auto on GGUF: the stored kind)
+    vocab_size: int
+    max_model_len: int
+    max_model_len_is_given: bool  # a given window that does not fit is an error, a derived one is lowered
+    max_logprobs: int = 20
+    logprobs_mode: str = "raw_logprobs"
+    seed: int = 0
+    skip_tokenizer_init: bool = False
+    chat_template: str | None = None  # text of --chat-template, else the model's own
+    eos_token_ids: list[int] = []
+    #: generation_config.json + --override-generation-config: temperature, top_k, top_p, min_p, repetition_penalty, ...
+    default_sampling_params: dict[str, float] = {}
+
+
+class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Paged KV cache."""
+
+    block_size: int = 16
+    gpu_memory_utilization: float | None = None  # share of the device's memory; None: the CPU default rule
+    kv_cache_memory_bytes: int | None = None
+    num_gpu_blocks_override: int | None = None
+    enable_prefix_caching: bool = True
+    prefix_caching_hash_algo: str = "sha256"
+    cache_dtype: str = "auto"
+
+
+class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Budgets and order of the scheduler. Counts are tokens or requests per step."""
+
+    max_num_batched_tokens: int = 512
+    max_num_batched_tokens_is_given: bool = False  # else it may be lowered after the warm-up
+    max_num_seqs: int = 128
+    max_num_queued_reqs: int | None = None
+    max_num_queued_tokens: int | None = None
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    policy: str = "fcfs"
+    stream_interval: int = 1
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+
+
+class ParallelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How many devices and processes."""
+
+    tensor_parallel_size: int = 1
+    pipeline_parallel_size: int = 1
+    data_parallel_size: int = 1
+    distributed_executor_backend: str = "uni"
+
+
+class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The device and the share of it that is ours."""
+
+    device: str = "cpu"
+    num_threads: int = 1  # compute threads of the native pool
+    isa: str | None = None  # force a level (tests): scalar, avx2, avx512_vnni, avx512_bf16
+
+
+class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How checkpoints are read."""
+
+    load_format: str = "auto"
+    download_dir: str | None = None
+    ignore_patterns: list[str] = ["original/**/*"]
+    use_tqdm_on_load: bool = True
+
+
+class StructuredOutputsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Grammar-constrained output."""
+
+    backend: str = "auto"
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+
+
+class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Logs, metrics and traces of the engine."""
+
+    log_stats: bool = True
+    log_stats_interval_s: float = 10.0
+    custom_histogram_buckets: dict[str, list[float]] = {}
+    startup_trace: str | None = None  # file for the Chrome trace of start-up
+    enable_logging_iteration_details: bool = False
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts together; goes to the EngineCore process as msgpack."""
+
+    model: ModelConfig
+    cache: CacheConfig
+    scheduler: SchedulerConfig
+    parallel: ParallelConfig
+    device: DeviceConfig
+    load: LoadConfig
+    structured_outputs: StructuredOutputsConfig
+    observability: ObservabilityConfig
+    #: why a rule changed or chose a value: one sentence each, logged once at start
+    notes: list[str] = []

@@ -1,0 +1,1 @@
+"""How a step reaches the workers."""

@@ -1,0 +1,1 @@
+"""The API side of the engine: requests in, text out."""

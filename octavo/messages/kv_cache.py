@@ -1,0 +1,50 @@
+"""What a worker says of its KV needs, and what the plan gives it.
+
+Written by: `octavo/worker/model_runner.py` (specs), `octavo/core/kv_cache_plan.py` (config).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class KVCacheSpec(msgspec.Struct, frozen=True, array_like=True):
+    """KV need of one attention layer. `sliding_window` is None for full attention."""
+
+    layer: int
+    num_kv_heads: int
+    k_head_dim: int
+    v_head_dim: int
+    dtype: str  # bfloat16, float32, int8
+    sliding_window: int | None = None
+
+    def bytes_per_token(self) -> int:
+        """Bytes of K and V of one token in this layer."""
+        return self.num_kv_heads * (self.k_head_dim + self.v_head_dim) * DTYPE_BYTES[self.dtype]
+
+
+class KVCacheGroup(msgspec.Struct, frozen=True, array_like=True):
+    """Layers that share block tables: a block holds `block_size` tokens of all of them."""
+
+    layers: list[int]
+    sliding_window: int | None = None
+
+
+class KVCacheConfig(msgspec.Struct, frozen=True, array_like=True):
+    """The one pool of equal blocks. Block 0 is the null block: padding reads from it, nobody owns it."""
+
+    num_blocks: int
+    block_size: int
+    bytes_per_block: int
+    groups: list[KVCacheGroup]
+
+
+class MemoryReport(msgspec.Struct, frozen=True, array_like=True):
+    """A worker's memory in bytes after its weights are loaded."""
+
+    available_bytes: int  # limit (cgroup or RAM) less what is in use
+    weight_bytes: int
+    activation_bytes: int
+
+
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}

@@ -1,0 +1,60 @@
+"""EngineCore <-> worker: what one step must compute and what came out.
+
+Full data of a request is sent once (`NewRequestData`), then only differences.
+
+Written by: `octavo/core/scheduler.py` and `octavo/worker/model_runner.py`. Knows nothing of: sockets, HTTP, text.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from octavo.messages.engine import TokenLogprobs
+from octavo.sampling_params import SamplingParams
+
+
+class NewRequestData(msgspec.Struct, array_like=True, gc=False):
+    """A request's first step on this worker (also its first step after preemption)."""
+
+    request_id: str
+    token_ids: list[int]  # prompt, and after preemption also the tokens generated so far
+    num_prompt_tokens: int
+    sampling_params: SamplingParams
+    block_ids: list[list[int]]  # per KV group
+    num_computed_tokens: int
+    eos_token_ids: list[int] = []  # masked while fewer than min_tokens are generated
+
+
+class RunningRequestData(msgspec.Struct, array_like=True, gc=False):
+    """A request the worker already knows: only what changed."""
+
+    request_id: str
+    new_block_ids: list[list[int]]  # per KV group, appended to its block table
+    num_computed_tokens: int
+
+
+class GrammarStep(msgspec.Struct, array_like=True):
+    """Rows that a grammar constrains in this step: `mask[i]` (int32 bits over the vocabulary) is for `request_ids[i]`."""
+
+    request_ids: list[str]
+    mask: bytes
+
+
+class SchedulerOutput(msgspec.Struct, array_like=True):
+    """One step. A request samples a token iff its scheduled tokens reach the end of what it has."""
+
+    new_requests: list[NewRequestData]
+    running_requests: list[RunningRequestData]
+    num_scheduled_tokens: dict[str, int]  # request_id -> tokens computed in this step
+    total_num_scheduled_tokens: int
+    finished_request_ids: list[str]  # ended or preempted since the last step: forget their rows
+    grammar: GrammarStep | None = None
+
+
+class ModelRunnerOutput(msgspec.Struct, array_like=True):
+    """Result of one step. Requests whose prefill is not complete have an empty list."""
+
+    sampled_token_ids: dict[str, list[int]]  # request_id -> new tokens (a variable number)
+    logprobs: dict[str, list[TokenLogprobs]] | None = None  # one per new token, for requests that asked
+    prompt_logprobs: dict[str, list[TokenLogprobs | None]] | None = None
+    failed: dict[str, str] | None = None  # request_id -> one sentence; only these requests end

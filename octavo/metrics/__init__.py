@@ -1,0 +1,1 @@
+"""Counters, Prometheus, the stats line, the start-up table."""

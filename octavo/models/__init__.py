@@ -1,0 +1,1 @@
+"""One file per architecture, written once against the op set."""

@@ -1,0 +1,1 @@
+"""The seam to the hardware: one set of operations, two backends."""

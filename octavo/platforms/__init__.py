@@ -1,0 +1,1 @@
+"""What the machine has: cores, quotas, memory, instruction sets."""

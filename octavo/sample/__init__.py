@@ -1,0 +1,1 @@
+"""Sampling: order of operations and per-request inputs."""

@@ -1,0 +1,144 @@
+"""How one request wants its tokens chosen and its output returned.
+
+`SamplingParams` has vLLM's field names, defaults and limits. Values are checked when the object is made
+(`InvalidParameter` names the field); what needs the model (vocabulary size, window, allowed logprobs) is checked in
+`octavo/frontend/input_processor.py`.
+
+Runs in: every process. Owns: the limits that need no model. Knows nothing of: models, HTTP.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import Any
+
+import msgspec
+
+from octavo.errors import InvalidParameter
+
+SAMPLING_EPS = 1e-5  # temperatures below this are greedy
+MIN_TEMPERATURE = 0.01  # smaller non-zero temperatures are raised to this: exp() of the logits stays finite
+MAX_TEMPERATURE = 2.0
+MAX_N = 16384
+
+
+class RequestOutputKind(IntEnum):
+    """What each `RequestOutput` of a request carries."""
+
+    CUMULATIVE = 0  # the whole text so far, each time
+    DELTA = 1  # only what is new
+    FINAL_ONLY = 2  # nothing before the end
+
+
+class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Sampling and output options of one request.
+
+    Raises:
+        InvalidParameter: a value is outside its limits; `param` names the field.
+    """
+
+    n: int = 1
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: list[str] | str | None = None
+    stop_token_ids: list[int] | None = None
+    bad_words: list[str] | None = None
+    ignore_eos: bool = False
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    logit_bias: dict[int, float] | None = None
+    allowed_token_ids: list[int] | None = None
+    extra_args: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            self.stop = [self.stop]
+        if self.seed == -1:
+            self.seed = None
+        if self.top_k == -1:
+            self.top_k = 0
+        self._check()
+        if self.temperature < SAMPLING_EPS:  # greedy: the filters have nothing to choose between
+            self.temperature = 0.0
+            self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
+        elif self.temperature < MIN_TEMPERATURE:
+            self.temperature = MIN_TEMPERATURE
+
+    @property
+    def is_greedy(self) -> bool:
+        """True when the most likely token is always taken."""
+        return self.temperature < SAMPLING_EPS
+
+    @property
+    def stop_strings(self) -> list[str]:
+        """The stop strings as a list (empty when there are none)."""
+        stop = self.stop
+        return [stop] if isinstance(stop, str) else list(stop or ())
+
+    def _check(self) -> None:
+        _in_range("n", self.n, 1, MAX_N)
+        _in_range("presence_penalty", self.presence_penalty, -2, 2)
+        _in_range("frequency_penalty", self.frequency_penalty, -2, 2)
+        _finite("repetition_penalty", self.repetition_penalty)
+        if self.repetition_penalty <= 0:
+            raise _invalid("repetition_penalty", self.repetition_penalty, "must be greater than zero")
+        _in_range("temperature", self.temperature, 0, MAX_TEMPERATURE)
+        _finite("top_p", self.top_p)
+        if not 0 < self.top_p <= 1:
+            raise _invalid("top_p", self.top_p, "must be in (0, 1]")
+        if self.top_k < 0:
+            raise _invalid("top_k", self.top_k, "must be 0 or -1 (off), or at least 1")
+        _in_range("min_p", self.min_p, 0, 1)
+        if self.seed is not None:
+            _in_range("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.max_tokens is not None and self.max_tokens < 0:
+            raise _invalid("max_tokens", self.max_tokens, "must be at least 1")
+        if self.min_tokens < 0:
+            raise _invalid("min_tokens", self.min_tokens, "must be at least 0")
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise _invalid("min_tokens", self.min_tokens, f"must not exceed max_tokens={self.max_tokens}")
+        for name in ("logprobs", "prompt_logprobs"):
+            value = getattr(self, name)
+            if value is not None and value < -1:
+                raise _invalid(name, value, "must be at least 0, or -1 for the whole vocabulary")
+        if any(not s for s in self.stop_strings):
+            raise _invalid("stop", self.stop, "must not contain an empty string")
+        if self.stop_strings and not self.detokenize:
+            raise _invalid("stop", self.stop, "needs detokenize=True: stop strings are matched in the text")
+        if self.bad_words is not None and any(not w for w in self.bad_words):
+            raise _invalid("bad_words", self.bad_words, "must not contain an empty string")
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise _invalid("allowed_token_ids", self.allowed_token_ids, "must not be empty")
+        if self.logit_bias:
+            for value in self.logit_bias.values():
+                _finite("logit_bias", value)
+
+
+def _invalid(name: str, value: object, rule: str) -> InvalidParameter:
+    shown = repr(value)
+    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    return InvalidParameter(f"{name} {rule}, got {shown}. (parameter={name}, value={shown})", param=name)
+
+
+def _finite(name: str, value: float) -> None:
+    if not math.isfinite(value):
+        raise _invalid(name, value, "must be a finite number")
+
+
+def _in_range(name: str, value: float, low: float, high: float) -> None:
+    if not (isinstance(value, int) or math.isfinite(value)) or not low <= value <= high:
+        raise _invalid(name, value, f"must be in [{low}, {high}]")

@@ -1,0 +1,1 @@
+"""How bytes move and processes live and die."""

@@ -1,0 +1,1 @@
+"""One device: weights, KV tensors, model runner."""
