@@ -16,7 +16,8 @@
     `-- StartupError            the process cannot start                      exit 1
         `-- ConfigError         flags, environment or model do not fit        exit 2
 
-Raised, never returned. `octavo/api/errors.py` holds the one table from class to HTTP status and wire shape.
+Raised, never returned. `octavo/api/errors.py` holds the one table from class to HTTP status and
+wire shape.
 
 Knows nothing of: HTTP, processes, models.
 """

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 class Logprob:
     """One candidate token at one position.
 
-    `logprob` is natural-log probability, `rank` counts from 1 in the vocabulary, `decoded_token` is its text (U+FFFD
-    where the token alone is not valid UTF-8).
+    `logprob` is natural-log probability, `rank` counts from 1 in the vocabulary, `decoded_token` is
+    its text (U+FFFD where the token alone is not valid UTF-8).
     """
 
     logprob: float
@@ -28,7 +28,8 @@ PositionLogprobs = dict[int, Logprob]
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """One of a request's `n` outputs. With `RequestOutputKind.DELTA` the fields hold only what is new."""
+    """One of a request's `n` outputs. With `RequestOutputKind.DELTA` the fields hold only what is
+    new."""
 
     index: int
     text: str
@@ -45,7 +46,8 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """When things happened to a request: seconds of `time.monotonic()`, except `arrival_time_s` (Unix time)."""
+    """When things happened to a request: seconds of `time.monotonic()`, except `arrival_time_s`
+    (Unix time)."""
 
     arrival_time_s: float = 0.0
     queued_s: float = 0.0

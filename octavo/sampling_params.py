@@ -1,8 +1,8 @@
 """How one request wants its tokens chosen and its output returned.
 
-`SamplingParams` has vLLM's field names, defaults and limits. Values are checked when the object is made
-(`InvalidParameter` names the field); what needs the model (vocabulary size, window, allowed logprobs) is checked in
-`octavo/frontend/input_processor.py`.
+`SamplingParams` has vLLM's field names, defaults and limits. Values are checked when the object is
+made (`InvalidParameter` names the field); what needs the model (vocabulary size, window, allowed
+logprobs) is checked in `octavo/frontend/input_processor.py`.
 
 Runs in: every process. Owns: the limits that need no model. Knows nothing of: models, HTTP.
 """
@@ -18,7 +18,8 @@ import msgspec
 from octavo.errors import InvalidParameter
 
 SAMPLING_EPS = 1e-5  # temperatures below this are greedy
-MIN_TEMPERATURE = 0.01  # smaller non-zero temperatures are raised to this: exp() of the logits stays finite
+# smaller non-zero temperatures are raised to this: exp() of the logits stays finite
+MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 2.0
 MAX_N = 16384
 
@@ -95,7 +96,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         _in_range("frequency_penalty", self.frequency_penalty, -2, 2)
         _finite("repetition_penalty", self.repetition_penalty)
         if self.repetition_penalty <= 0:
-            raise _invalid("repetition_penalty", self.repetition_penalty, "must be greater than zero")
+            raise _invalid(
+                "repetition_penalty", self.repetition_penalty, "must be greater than zero"
+            )
         _in_range("temperature", self.temperature, 0, MAX_TEMPERATURE)
         _finite("top_p", self.top_p)
         if not 0 < self.top_p <= 1:
@@ -110,7 +113,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.min_tokens < 0:
             raise _invalid("min_tokens", self.min_tokens, "must be at least 0")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise _invalid("min_tokens", self.min_tokens, f"must not exceed max_tokens={self.max_tokens}")
+            raise _invalid(
+                "min_tokens", self.min_tokens, f"must not exceed max_tokens={self.max_tokens}"
+            )
         for name in ("logprobs", "prompt_logprobs"):
             value = getattr(self, name)
             if value is not None and value < -1:
@@ -118,7 +123,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         if any(not s for s in self.stop_strings):
             raise _invalid("stop", self.stop, "must not contain an empty string")
         if self.stop_strings and not self.detokenize:
-            raise _invalid("stop", self.stop, "needs detokenize=True: stop strings are matched in the text")
+            raise _invalid(
+                "stop", self.stop, "needs detokenize=True: stop strings are matched in the text"
+            )
         if self.bad_words is not None and any(not w for w in self.bad_words):
             raise _invalid("bad_words", self.bad_words, "must not contain an empty string")
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
@@ -131,7 +138,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
 def _invalid(name: str, value: object, rule: str) -> InvalidParameter:
     shown = repr(value)
     shown = shown if len(shown) <= 80 else shown[:77] + "..."
-    return InvalidParameter(f"{name} {rule}, got {shown}. (parameter={name}, value={shown})", param=name)
+    return InvalidParameter(
+        f"{name} {rule}, got {shown}. (parameter={name}, value={shown})", param=name
+    )
 
 
 def _finite(name: str, value: float) -> None:

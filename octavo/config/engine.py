@@ -1,7 +1,7 @@
 """`EngineConfig`: everything an engine needs to know, resolved and frozen.
 
-Made in: `octavo/config/resolve.py`, from EngineArgs + checkpoint facts + device facts. Classes below receive the *part*
-they use (`SchedulerConfig`, ...) in their constructor, never the whole.
+Made in: `octavo/config/resolve.py`, from EngineArgs + checkpoint facts + device facts. Classes
+below receive the *part* they use (`SchedulerConfig`, ...) in their constructor, never the whole.
 
 Knows nothing of: flags, environment, HTTP.
 """
@@ -14,8 +14,8 @@ import msgspec
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The model and how to read it.
 
-    `weights_path` is a GGUF file or a folder with `config.json` and safetensors; it is local by now (the hub was asked
-    before, see `octavo/weights/hub.py`).
+    `weights_path` is a GGUF file or a folder with `config.json` and safetensors; it is local by now
+    (the hub was asked before, see `octavo/weights/hub.py`).
     """
 
     model: str  # as the user named it
@@ -25,17 +25,20 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer_path: str  # GGUF file or folder with tokenizer.json
     architecture: str  # e.g. LlamaForCausalLM
     hf_config: dict[str, object]  # config.json as read, or the same keys derived from GGUF metadata
-    dtype: str  # auto, float32, bfloat16: how weights are computed with (auto on GGUF: the stored kind)
+    # auto, float32, bfloat16: how weights are computed with (auto on GGUF: the stored kind)
+    dtype: str
     vocab_size: int
     max_model_len: int
-    max_model_len_is_given: bool  # a given window that does not fit is an error, a derived one is lowered
+    # a given window that does not fit is an error, a derived one is lowered
+    max_model_len_is_given: bool
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
     seed: int = 0
     skip_tokenizer_init: bool = False
     chat_template: str | None = None  # text of --chat-template, else the model's own
     eos_token_ids: list[int] = []
-    #: generation_config.json + --override-generation-config: temperature, top_k, top_p, min_p, repetition_penalty, ...
+    #: generation_config.json + --override-generation-config: temperature, top_k, top_p, min_p,
+    #: repetition_penalty, ...
     default_sampling_params: dict[str, float] = {}
 
 
@@ -43,7 +46,8 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Paged KV cache."""
 
     block_size: int = 16
-    gpu_memory_utilization: float | None = None  # share of the device's memory; None: the CPU default rule
+    # share of the device's memory; None: the CPU default rule
+    gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True

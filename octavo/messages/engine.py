@@ -39,8 +39,9 @@ class RequestKind(IntEnum):
 class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     """One request with everything checked; the core never refuses it for its values.
 
-    `eos_token_ids` end the request unless `sampling_params.ignore_eos`; `arrival_time_s` is Unix time and orders equal
-    priorities; `max_tokens` inside `sampling_params` is set (never None) and fits in the window.
+    `eos_token_ids` end the request unless `sampling_params.ignore_eos`; `arrival_time_s` is Unix
+    time and orders equal priorities; `max_tokens` inside `sampling_params` is set (never None) and
+    fits in the window.
     """
 
     request_id: str
@@ -62,15 +63,16 @@ class UtilityCall(msgspec.Struct, array_like=True):
 
 
 class Shutdown(msgspec.Struct, array_like=True):
-    """Stop taking requests, let running ones finish for at most `timeout_s`, then exit with code 0."""
+    """Take no more requests, let running ones finish for at most `timeout_s`, then exit 0."""
 
     timeout_s: float = 0.0
 
 
 class TokenLogprobs(msgspec.Struct, array_like=True, gc=False):
-    """Candidates at one position: the chosen (or prompt) token first, then the top ones by falling probability.
+    """Candidates at one position: the chosen (or prompt) token first, then the most likely ones.
 
-    Three lists of equal length; `ranks[0]` is the chosen token's rank in the vocabulary, counted from 1.
+    Three lists of equal length; `ranks[0]` is the chosen token's rank in the vocabulary, counted
+    from 1.
     """
 
     token_ids: list[int]
@@ -94,7 +96,8 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     finish_reason: FinishReason | None = None
     stop_reason: int | None = None  # the stop token id that ended it (not for EOS)
     logprobs: list[TokenLogprobs] | None = None  # one per new token
-    prompt_logprobs: list[TokenLogprobs | None] | None = None  # as far as computed in this step; first prompt token: None
+    # as far as computed in this step; first prompt token: None
+    prompt_logprobs: list[TokenLogprobs | None] | None = None
     num_cached_tokens: int = 0
     events: RequestEvents | None = None  # with the first and the last output
     error: str | None = None  # with FinishReason.ERROR: one sentence for the client
@@ -113,7 +116,7 @@ class SchedulerStats(msgspec.Struct, array_like=True, gc=False):
     num_running_reqs: int = 0
     num_waiting_reqs: int = 0
     kv_cache_usage: float = 0.0  # share of blocks in use, 0..1
-    prefix_cache: PrefixCacheStats = PrefixCacheStats()
+    prefix_cache: PrefixCacheStats = msgspec.field(default_factory=PrefixCacheStats)
     num_preemptions: int = 0
     num_scheduled_tokens: int = 0  # in this step
 
@@ -156,8 +159,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 class Ready(msgspec.Struct, array_like=True, tag="ready"):
     """Core -> front end: it can answer a completion now.
 
-    `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` are warnings to log in the
-    front end too; `phases` is the core's share of the start-up table.
+    `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` are
+    warnings to log in the front end too; `phases` is the core's share of the start-up table.
     """
 
     engine_index: int

@@ -31,7 +31,8 @@ class KVCacheGroup(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KVCacheConfig(msgspec.Struct, frozen=True, array_like=True):
-    """The one pool of equal blocks. Block 0 is the null block: padding reads from it, nobody owns it."""
+    """The one pool of equal blocks. Block 0 is the null block: padding reads from it, nobody owns
+    it."""
 
     num_blocks: int
     block_size: int

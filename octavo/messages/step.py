@@ -2,7 +2,8 @@
 
 Full data of a request is sent once (`NewRequestData`), then only differences.
 
-Written by: `octavo/core/scheduler.py` and `octavo/worker/model_runner.py`. Knows nothing of: sockets, HTTP, text.
+Written by: `octavo/core/scheduler.py` and `octavo/worker/model_runner.py`. Knows nothing of:
+sockets, HTTP, text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class RunningRequestData(msgspec.Struct, array_like=True, gc=False):
 
 
 class GrammarStep(msgspec.Struct, array_like=True):
-    """Rows that a grammar constrains in this step: `mask[i]` (int32 bits over the vocabulary) is for `request_ids[i]`."""
+    """Rows that a grammar constrains in this step: `mask[i]` (int32 bits over the vocabulary) is
+    for `request_ids[i]`."""
 
     request_ids: list[str]
     mask: bytes
@@ -55,6 +57,7 @@ class ModelRunnerOutput(msgspec.Struct, array_like=True):
     """Result of one step. Requests whose prefill is not complete have an empty list."""
 
     sampled_token_ids: dict[str, list[int]]  # request_id -> new tokens (a variable number)
-    logprobs: dict[str, list[TokenLogprobs]] | None = None  # one per new token, for requests that asked
+    # one per new token, for requests that asked
+    logprobs: dict[str, list[TokenLogprobs]] | None = None
     prompt_logprobs: dict[str, list[TokenLogprobs | None]] | None = None
     failed: dict[str, str] | None = None  # request_id -> one sentence; only these requests end

@@ -1,9 +1,9 @@
 """The op set: the contract between model definitions and backends.
 
-A model file says what the network is, once, by calling these operations. Tensors and weights are opaque handles: T
-tokens, R requests and L logit rows are symbols, and a model never reads a size and never branches on data. Backends:
-`octavo/ops/native.py` (records a plan for the CPU library) and `octavo/ops/torch.py` (eager PyTorch on any device; on
-CPU the oracle of every native kernel).
+A model file says what the network is, once, by calling these operations. Tensors and weights are
+opaque handles: T tokens, R requests and L logit rows are symbols, and a model never reads a size
+and never branches on data. Backends: `octavo/ops/native.py` (records a plan for the CPU library)
+and `octavo/ops/torch.py` (eager PyTorch on any device; on CPU the oracle of every native kernel).
 
 Runs in: workers. Knows nothing of: requests, schedulers, checkpoints' names.
 """
@@ -55,9 +55,9 @@ BLOCK_SHAPE: dict[GGMLType, tuple[int, int]] = {
 class StoredTensor:
     """A tensor as it lies in a checkpoint, with the one convention models see declared beside it.
 
-    `data` is the raw bytes (a view of a mapped file). `shape` is row-major, [rows, cols] for linear weights. Row i of
-    what the model sees is row `row_permutation[i]` of the file (None: as stored); `value_offset` is added to each value
-    (Gemma's GGUF norms hold weight + 1, so they carry -1).
+    `data` is the raw bytes (a view of a mapped file). `shape` is row-major, [rows, cols] for linear
+    weights. Row i of what the model sees is row `row_permutation[i]` of the file (None: as stored);
+    `value_offset` is added to each value (Gemma's GGUF norms hold weight + 1, so they carry -1).
     """
 
     name: str
@@ -99,9 +99,9 @@ class KVLayer:
 class Ops(Protocol):
     """One backend. Shapes are [rows, cols]; f32 unless said otherwise; `rows` follows the input."""
 
-    # ---- weights ----------------------------------------------------------------------------------------------
+    # ---- weights
     def pack_linear(self, tensor: StoredTensor) -> Weight:
-        """[n, k] weight of `linear`, `embed` or `lm_head`, kept as the backend's dtype rule says (DESIGN: `--dtype`)."""
+        """[n, k] weight of `linear`, `embed` or `lm_head`, stored as the backend's dtype says."""
         ...
 
     def pack_vector(self, tensor: StoredTensor) -> Weight:
@@ -112,7 +112,7 @@ class Ops(Protocol):
         """[n] f32 computed by the model (inverse frequencies)."""
         ...
 
-    # ---- network ----------------------------------------------------------------------------------------------
+    # ---- network
     def embed(self, weight: Weight, *, scale: float = 1.0) -> Tensor:
         """[T, k]: row `input_ids[t]` of `weight`, times `scale`."""
         ...
@@ -121,11 +121,16 @@ class Ops(Protocol):
         """[rows, n] = x @ weight.T (+ bias)."""
         ...
 
-    def rms_norm(self, x: Tensor, weight: Weight, *, eps: float, offset: float = 0.0, num_heads: int = 1) -> Tensor:
-        """x * rsqrt(mean(x^2) + eps) * (weight + offset); with `num_heads` > 1 over each head's slice by itself."""
+    def rms_norm(
+        self, x: Tensor, weight: Weight, *, eps: float, offset: float = 0.0, num_heads: int = 1
+    ) -> Tensor:
+        """x * rsqrt(mean(x^2) + eps) * (weight + offset); with `num_heads` > 1 over each head's
+        slice by itself."""
         ...
 
-    def layer_norm(self, x: Tensor, weight: Weight | None, bias: Weight | None, *, eps: float) -> Tensor:
+    def layer_norm(
+        self, x: Tensor, weight: Weight | None, bias: Weight | None, *, eps: float
+    ) -> Tensor:
         """(x - mean) * rsqrt(var + eps) * weight + bias; population variance."""
         ...
 
@@ -146,14 +151,23 @@ class Ops(Protocol):
         ...
 
     def rope(
-        self, x: Tensor, inv_freq: Weight, *, num_heads: int, head_dim: int, rotary_dim: int, scaling: float = 1.0
+        self,
+        x: Tensor,
+        inv_freq: Weight,
+        *,
+        num_heads: int,
+        head_dim: int,
+        rotary_dim: int,
+        scaling: float = 1.0,
     ) -> Tensor:
-        """Half-split rotary embedding at `positions`: for pairs (i, i + rotary_dim/2) of each head. cos and sin are f32
-        of the f32 product position * inv_freq, times `scaling`. Source: RoFormer; pair convention of HF Llama."""
+        """Half-split rotary embedding at `positions`: for pairs (i, i + rotary_dim/2) of each head.
+        cos and sin are f32 of the f32 product position * inv_freq, times `scaling`. Source:
+        RoFormer; pair convention of HF Llama."""
         ...
 
     def kv_write(self, k: Tensor, v: Tensor, layer: KVLayer) -> None:
-        """Stores K [T, kv_heads*k_dim] and V [T, kv_heads*v_dim] at `slot_mapping` of the layer's group."""
+        """Stores K [T, kv_heads*k_dim] and V [T, kv_heads*v_dim] at `slot_mapping` of the layer's
+        group."""
         ...
 
     def attention(
@@ -166,8 +180,9 @@ class Ops(Protocol):
         soft_cap: float = 0.0,
         sinks: Weight | None = None,
     ) -> Tensor:
-        """[T, num_heads*v_dim]: causal attention over the paged cache, batches mixing prefill and decode. Query head h
-        reads KV head h // (num_heads / num_kv_heads). With a window w token p sees (p - w, p]."""
+        """[T, num_heads*v_dim]: causal attention over the paged cache, batches mixing prefill and
+        decode. Query head h reads KV head h // (num_heads / num_kv_heads). With a window w token p
+        sees (p - w, p]."""
         ...
 
     def act(self, x: Tensor, kind: Activation) -> Tensor:
@@ -182,16 +197,18 @@ class Ops(Protocol):
         """cap * tanh(x / cap)."""
         ...
 
-    # ---- logits -----------------------------------------------------------------------------------------------
+    # ---- logits
+    # -------------
     def gather_rows(self, x: Tensor) -> Tensor:
         """[L, cols]: the rows `logit_rows` of x [T, cols]. Ends the forward segment."""
         ...
 
     def lm_head(self, x: Tensor, weight: Weight) -> Tensor:
-        """[L, vocab] logits; computed in row chunks together with what follows. Begins the sample segment."""
+        """[L, vocab] logits; computed in row chunks together with what follows. Begins the sample
+        segment."""
         ...
 
-    # ---- sampling (recorded by octavo/sample, in its order) -----------------------------------------------------
+    # ---- sampling (recorded by octavo/sample, in its order)
     def logprobs(self, logits: Tensor, *, processed: bool) -> None:
         """Reports log-softmax of rows that asked: chosen or target id and the most likely ones."""
         ...
@@ -205,5 +222,6 @@ class Ops(Protocol):
         ...
 
     def sample(self, logits: Tensor) -> None:
-        """Greedy, or temperature -> min-p -> top-k -> top-p -> one draw with Philox(seed, output index)."""
+        """Greedy, or temperature -> min-p -> top-k -> top-p -> one draw with Philox(seed, output
+        index)."""
         ...
