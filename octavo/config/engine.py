@@ -93,7 +93,7 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     load_format: str = "auto"
     download_dir: str | None = None
-    ignore_patterns: list[str] = ["original/**/*"]
+    ignore_patterns: list[str] = msgspec.field(default_factory=lambda: ["original/**/*"])
     use_tqdm_on_load: bool = True
 
 

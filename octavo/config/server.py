@@ -21,8 +21,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     disable_access_log_for_endpoints: list[str] = []
     allowed_origins: list[str] = []
     allow_credentials: bool = False
-    allowed_methods: list[str] = ["*"]
-    allowed_headers: list[str] = ["*"]
+    allowed_methods: list[str] = msgspec.field(default_factory=lambda: ["*"])
+    allowed_headers: list[str] = msgspec.field(default_factory=lambda: ["*"])
     ssl_keyfile: str | None = None
     ssl_certfile: str | None = None
     ssl_ca_certs: str | None = None
