@@ -1,0 +1,32 @@
+"""The two kinds of prompt the engine takes: text, and token ids.
+
+Made in: `octavo/api`, `octavo/llm.py`. Read by: `octavo/frontend/input_processor.py`.
+Runs in: API process, or the user's process offline.
+Knows nothing of: tokenizers, chat templates, HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """A prompt as text. `add_special_tokens` asks the tokenizer for its BOS and the like; a rendered
+    chat template already contains them, so chats pass False."""
+
+    text: str
+    add_special_tokens: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TokensPrompt:
+    """A prompt as token ids, taken as they are. `text`, if given, is echoed as `RequestOutput.prompt`
+    and not looked at otherwise."""
+
+    token_ids: Sequence[int]
+    text: str | None = None
+
+
+Prompt = TextPrompt | TokensPrompt
