@@ -12,7 +12,7 @@ TIERS := tests/unit tests/architecture tests/api tests/integration tests/mission
 NATIVE_SOURCES := $(shell find csrc -type f 2>/dev/null)
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: $(VENV)/.ready ## set up, then serve SmolLM2-135M-Instruct on 127.0.0.1:8000 (ARGS="--port 8123")
 	@$(PY) -m octavo serve --host 127.0.0.1 $(ARGS)
