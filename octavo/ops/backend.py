@@ -1,0 +1,120 @@
+"""What a worker needs of a backend beside the op set: compile a network, run its two segments.
+
+A network is described once by calling `Ops` (models and `octavo/sample/recorder.py` do). The native
+backend records these calls into a plan when `compile` is called; the PyTorch backend calls them in
+every step. The runner sees no difference.
+
+Runs in: workers. Knows nothing of: requests, schedulers, checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from octavo.ops.interface import KVLayer, Ops, Tensor
+from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """The two segments as functions that call ops.
+
+    Attributes:
+        forward: from `embed` to the final hidden state of the logit rows, [L, hidden].
+        sample: from that state (`lm_head`) to `sample`.
+        vocab_size: columns of the logits.
+        kv_layers: every layer that owns a cache.
+    """
+
+    forward: Callable[[], Tensor]
+    sample: Callable[[Tensor], None]
+    vocab_size: int
+    kv_layers: Sequence[KVLayer]
+
+
+@dataclass(frozen=True, slots=True)
+class KVPlacement:
+    """Where one layer's cache lies inside a block."""
+
+    layer: KVLayer
+    group: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class KVPool:
+    """The pool of equal blocks and the place of each layer in a block."""
+
+    num_blocks: int
+    block_size: int  # tokens
+    bytes_per_block: int
+    placements: Sequence[KVPlacement]
+
+
+class CompiledNetwork(Protocol):
+    """A network that can run steps."""
+
+    @property
+    def activation_bytes(self) -> int:
+        """Memory of activations at the largest step."""
+        ...
+
+    def allocate_kv(self, pool: KVPool) -> None:
+        """Allocates the cache. Called once, before the first step.
+
+        Raises:
+            StartupError: the memory cannot be had.
+        """
+        ...
+
+    def forward(self, step: StepArrays) -> bool:
+        """Runs the forward segment; False: it was aborted and the step has no result."""
+        ...
+
+    def sample(
+        self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
+    ) -> bool:
+        """Runs the sample segment into `output`; False: aborted."""
+        ...
+
+    def abort(self) -> None:
+        """Makes the running step, and every later one, return early. Any thread."""
+        ...
+
+    def close(self) -> None:
+        """Frees the cache and everything else the network owns."""
+        ...
+
+
+class Backend(Protocol):
+    """A device that can hold weights and compile networks."""
+
+    @property
+    def ops(self) -> Ops:
+        """The op set of this backend."""
+        ...
+
+    @property
+    def kv_dtype(self) -> str:
+        """Element type of the cache: a key of `messages.kv_cache.DTYPE_BYTES`."""
+        ...
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights packed so far."""
+        ...
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what was decided while packing, for the log."""
+        ...
+
+    def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> CompiledNetwork:
+        """Makes `network` runnable for steps of at most these sizes."""
+        ...
+
+    def close(self) -> None:
+        """Frees weights and threads."""
+        ...

@@ -1,0 +1,159 @@
+"""The arrays of one step: what a backend reads, allocated once and refilled.
+
+Sizes of a step are the `num_*` integers; the arrays have room for the largest step. Meanings and
+shapes are those of `ov_step`, `ov_sampling` and `ov_sample_output` in csrc/include/octavo.h.
+
+Runs in: workers. Filled by: `octavo/worker/input_batch.py`, `octavo/sample/metadata.py`.
+Knows nothing of: requests, schedulers, devices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Int32Array = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+UInt32Array = npt.NDArray[np.uint32]
+UInt64Array = npt.NDArray[np.uint64]
+Float32Array = npt.NDArray[np.float32]
+
+
+class StepArrays:
+    """Inputs of the forward segment. T tokens, R requests, L logit rows, G KV groups.
+
+    Args:
+        max_tokens: most tokens of a step.
+        max_requests: most requests of a step, and the number of request rows.
+        num_groups: KV groups.
+        max_blocks: most blocks of one request in one group.
+    """
+
+    __slots__ = (
+        "block_tables",
+        "input_ids",
+        "last_tokens",
+        "logit_rows",
+        "num_groups",
+        "num_logits",
+        "num_requests",
+        "num_tokens",
+        "positions",
+        "query_start",
+        "seq_lens",
+        "slot_mapping",
+    )
+
+    def __init__(
+        self, *, max_tokens: int, max_requests: int, num_groups: int, max_blocks: int
+    ) -> None:
+        self.num_tokens = 0
+        self.num_requests = 0
+        self.num_logits = 0
+        self.num_groups = num_groups
+        self.input_ids: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
+        self.positions: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
+        self.query_start: Int32Array = np.zeros(max_requests + 1, np.int32)  # [R+1]
+        self.seq_lens: Int32Array = np.zeros(max_requests, np.int32)  # [R], this step included
+        self.logit_rows: Int32Array = np.zeros(max_tokens, np.int32)  # [L] token indices
+        self.slot_mapping: Int32Array = np.zeros((num_groups, max_tokens), np.int32)  # [G, T]
+        # [G, R, max_blocks]
+        self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
+        self.last_tokens: Int32Array = np.zeros(max_requests, np.int32)  # [request rows]
+
+
+class SamplingArrays:
+    """Inputs of the sample segment, one entry per logit row.
+
+    Lists are CSR: row l owns [offsets[l], offsets[l+1]). A `None` list or `uses_* = False` means no
+    row of this step has any.
+    """
+
+    __slots__ = (
+        "bias_ids",
+        "bias_offsets",
+        "bias_values",
+        "frequency_penalty",
+        "mask_row",
+        "masks",
+        "min_p",
+        "num_logprobs",
+        "output_index",
+        "presence_penalty",
+        "repetition_penalty",
+        "seed",
+        "seen_counts",
+        "seen_ids",
+        "seen_offsets",
+        "state_row",
+        "target",
+        "temperature",
+        "top_k",
+        "top_p",
+        "uses_bias",
+        "uses_masks",
+        "uses_penalties",
+    )
+
+    def __init__(self, max_logits: int) -> None:
+        self.temperature: Float32Array = np.zeros(max_logits, np.float32)  # 0: greedy
+        self.top_p: Float32Array = np.ones(max_logits, np.float32)
+        self.min_p: Float32Array = np.zeros(max_logits, np.float32)
+        self.top_k: Int32Array = np.zeros(max_logits, np.int32)  # 0: off
+        self.seed: UInt64Array = np.zeros(max_logits, np.uint64)
+        self.output_index: UInt64Array = np.zeros(max_logits, np.uint64)
+        self.state_row: Int32Array = np.full(max_logits, -1, np.int32)
+        self.target: Int32Array = np.full(max_logits, -1, np.int32)  # >= 0: do not draw
+        self.num_logprobs: Int32Array = np.full(max_logits, -1, np.int32)  # -1: none
+        self.uses_penalties = False
+        self.repetition_penalty: Float32Array = np.ones(max_logits, np.float32)
+        self.presence_penalty: Float32Array = np.zeros(max_logits, np.float32)
+        self.frequency_penalty: Float32Array = np.zeros(max_logits, np.float32)
+        self.seen_offsets: Int64Array = np.zeros(max_logits + 1, np.int64)
+        self.seen_ids: Int32Array = np.zeros(0, np.int32)
+        self.seen_counts: Int32Array = np.zeros(0, np.int32)  # in the output; 0: prompt only
+        self.uses_bias = False
+        self.bias_offsets: Int64Array = np.zeros(max_logits + 1, np.int64)
+        self.bias_ids: Int32Array = np.zeros(0, np.int32)
+        self.bias_values: Float32Array = np.zeros(0, np.float32)  # -inf bans the id
+        self.uses_masks = False
+        self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
+        self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
+
+
+class SampleOutputArrays:
+    """Outputs of the sample segment. Logprob columns: the chosen id first, then falling logits.
+
+    `max_logprobs` is K of the step; the arrays are replaced by larger ones when a step asks more.
+    """
+
+    __slots__ = (
+        "logprob_ids",
+        "logprob_ranks",
+        "logprob_values",
+        "max_logprobs",
+        "sampled",
+        "status",
+    )
+
+    OK = 0
+    NAN = 1
+    NOTHING_ALLOWED = 2
+
+    def __init__(self, max_logits: int) -> None:
+        self.sampled: Int32Array = np.zeros(max_logits, np.int32)
+        self.status: Int32Array = np.zeros(max_logits, np.int32)
+        self.max_logprobs = -1  # -1: no row asks
+        self.logprob_ids: Int32Array = np.zeros((0, 0), np.int32)  # [L, K+1]
+        self.logprob_values: Float32Array = np.zeros((0, 0), np.float32)
+        self.logprob_ranks: Int32Array = np.zeros((0, 0), np.int32)  # from 1
+
+    def reserve_logprobs(self, num_logits: int, max_logprobs: int) -> None:
+        """Shapes the logprob arrays for a step of `num_logits` rows; -1: none are wanted."""
+        self.max_logprobs = max_logprobs
+        shape = (num_logits, max_logprobs + 1)
+        if max_logprobs < 0 or self.logprob_ids.shape == shape:
+            return
+        self.logprob_ids = np.zeros(shape, np.int32)
+        self.logprob_values = np.zeros(shape, np.float32)
+        self.logprob_ranks = np.zeros(shape, np.int32)
