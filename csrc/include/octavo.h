@@ -50,6 +50,10 @@ OV_API int64_t ov_weight_bytes(const ov_weight* w); /* stored bytes, scales and 
 OV_API int ov_weight_dequantize(const ov_weight* w, int64_t first, int64_t count, float* out);
 /* type -> f32 / bf16 for any supported type (norm vectors, biases, tests). n elements. */
 OV_API int ov_convert(int src_type, const void* src, int64_t n, int dst_type, void* dst);
+/* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared (int8 groups, bf16 or
+ * f32) as the weights' kinds demand; they must agree on that and on k. num_segments <= 4. */
+OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int64_t rows, const float* in,
+                     float* const* outs);
 
 /* ---- KV cache ---------------------------------------------------------------------------------------------------- */
 /* One layer's share of each block: at pool + block_id * block_stride_bytes + layer_offset_bytes.

@@ -1,0 +1,146 @@
+// Sixteen int32 lanes beside lanes.h, and conversions between element types.
+//
+// The same arithmetic at every level (integers are exact; conversions round to nearest even). Knows nothing of: tensors, threads.
+#pragma once
+
+#include "lanes.h"
+
+namespace ov {
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// Exact, denormals included: a denormal half is its 10-bit integer times 2^-24.
+inline float from_f16(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
+  const uint32_t magnitude = h & 0x7fffu;
+  if (magnitude >= 0x7c00u) return bits_float(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  if (magnitude >= 0x0400u) return bits_float(sign | ((magnitude << 13) + 0x38000000u));
+  return bits_float(sign | float_bits(static_cast<float>(magnitude) * 5.9604644775390625e-8f));
+}
+
+#if defined(__AVX512F__)
+
+struct IntLanes {
+  __m512i v;
+};
+
+inline IntLanes set1_int(int32_t x) { return {_mm512_set1_epi32(x)}; }
+inline IntLanes load_int(const void* p) { return {_mm512_loadu_si512(p)}; }
+inline void store_int(void* p, IntLanes a) { _mm512_storeu_si512(p, a.v); }
+inline IntLanes load_int8(const int8_t* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+// Saturating.
+inline void store_int8(int8_t* p, IntLanes a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
+}
+inline IntLanes operator+(IntLanes a, IntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
+inline IntLanes operator&(IntLanes a, IntLanes b) { return {_mm512_and_si512(a.v, b.v)}; }
+inline IntLanes operator|(IntLanes a, IntLanes b) { return {_mm512_or_si512(a.v, b.v)}; }
+inline IntLanes max(IntLanes a, IntLanes b) { return {_mm512_max_epi32(a.v, b.v)}; }
+inline IntLanes shift_left(IntLanes a, int n) { return {_mm512_slli_epi32(a.v, static_cast<unsigned>(n))}; }
+// Logical.
+inline IntLanes shift_right(IntLanes a, int n) { return {_mm512_srli_epi32(a.v, static_cast<unsigned>(n))}; }
+inline Lanes to_float(IntLanes a) { return {_mm512_cvtepi32_ps(a.v)}; }
+// To nearest even; NaN and values out of range give INT32_MIN.
+inline IntLanes to_int(Lanes a) { return {_mm512_cvtps_epi32(a.v)}; }
+inline IntLanes as_int(Lanes a) { return {_mm512_castps_si512(a.v)}; }
+inline Lanes load_f16(const uint16_t* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+
+#elif defined(__AVX2__)
+
+struct IntLanes {
+  __m256i lo, hi;
+};
+
+inline IntLanes set1_int(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+inline IntLanes load_int(const void* p) {
+  const __m256i* q = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(q), _mm256_loadu_si256(q + 1)};
+}
+inline void store_int(void* p, IntLanes a) {
+  __m256i* q = static_cast<__m256i*>(p);
+  _mm256_storeu_si256(q, a.lo);
+  _mm256_storeu_si256(q + 1, a.hi);
+}
+inline IntLanes load_int8(const int8_t* p) {
+  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(b), _mm256_cvtepi8_epi32(_mm_srli_si128(b, 8))};
+}
+inline void store_int8(int8_t* p, IntLanes a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+inline IntLanes operator+(IntLanes a, IntLanes b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
+inline IntLanes operator&(IntLanes a, IntLanes b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+inline IntLanes operator|(IntLanes a, IntLanes b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
+inline IntLanes max(IntLanes a, IntLanes b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
+inline IntLanes shift_left(IntLanes a, int n) { return {_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)}; }
+inline IntLanes shift_right(IntLanes a, int n) { return {_mm256_srli_epi32(a.lo, n), _mm256_srli_epi32(a.hi, n)}; }
+inline Lanes to_float(IntLanes a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
+inline IntLanes to_int(Lanes a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
+inline IntLanes as_int(Lanes a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
+inline Lanes load_f16(const uint16_t* p) {
+  const __m128i* q = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
+}
+
+#else
+
+struct IntLanes {
+  int32_t v[kLanes];
+};
+
+#define OV_EACH_INT(expression)                           \
+  IntLanes r;                                             \
+  for (int i = 0; i < kLanes; ++i) r.v[i] = (expression); \
+  return r
+#define OV_EACH_FLOAT(expression)                         \
+  Lanes r;                                                \
+  for (int i = 0; i < kLanes; ++i) r.v[i] = (expression); \
+  return r
+
+inline IntLanes set1_int(int32_t x) { OV_EACH_INT(x); }
+inline IntLanes load_int(const void* p) {
+  IntLanes r;
+  memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+inline void store_int(void* p, IntLanes a) { memcpy(p, a.v, sizeof a.v); }
+inline IntLanes load_int8(const int8_t* p) { OV_EACH_INT(p[i]); }
+inline void store_int8(int8_t* p, IntLanes a) {
+  for (int i = 0; i < kLanes; ++i)
+    p[i] = static_cast<int8_t>(a.v[i] < -128 ? -128 : a.v[i] > 127 ? 127 : a.v[i]);
+}
+inline IntLanes operator+(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] + b.v[i]); }
+inline IntLanes operator&(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] & b.v[i]); }
+inline IntLanes operator|(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] | b.v[i]); }
+inline IntLanes max(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+inline IntLanes shift_left(IntLanes a, int n) { OV_EACH_INT(static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << n)); }
+inline IntLanes shift_right(IntLanes a, int n) { OV_EACH_INT(static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> n)); }
+inline Lanes to_float(IntLanes a) { OV_EACH_FLOAT(static_cast<float>(a.v[i])); }
+inline IntLanes to_int(Lanes a) {
+  // rint rounds to nearest even in the default rounding mode; the comparison is false for NaN
+  OV_EACH_INT(std::fabs(a.v[i]) < 2147483648.0f ? static_cast<int32_t>(std::rint(a.v[i])) : INT32_MIN);
+}
+inline IntLanes as_int(Lanes a) { OV_EACH_INT(static_cast<int32_t>(float_bits(a.v[i]))); }
+inline Lanes load_f16(const uint16_t* p) { OV_EACH_FLOAT(from_f16(p[i])); }
+
+#undef OV_EACH_INT
+#undef OV_EACH_FLOAT
+
+#endif
+
+inline int32_t max_lanes(IntLanes a) {
+  int32_t t[kLanes];
+  store_int(t, a);
+  int32_t m = t[0];
+  for (int i = 1; i < kLanes; ++i) m = t[i] > m ? t[i] : m;
+  return m;
+}
+
+}  // namespace ov

@@ -1,0 +1,32 @@
+// Turns f32 activations into what a linear reads: int8 groups, bf16 or f32 as they are.
+//
+// An A8 row of `cols` columns, K = cols rounded up to 32, G = K / 32, padding zero:
+//   int8 q[K]      round_to_even(x * (127 / amax)) of the group of 32
+//   f32 scale[G]   amax / 127
+//   f32 sum[G]     scale * (sum of the group's q)
+//   int32 sum16[2 G]  sums of q over each half group
+// rows are padded to 64 bytes (ov_row_bytes). A NaN in a group makes its scale NaN, so it reaches the output.
+// A BF16 row has its last pair completed by zero. Knows nothing of: weights, plans.
+#pragma once
+
+#include <cstdint>
+
+struct ov_pool;
+
+namespace ov {
+
+struct A8Layout {
+  int64_t k;       // padded to 32
+  int64_t groups;  // k / 32
+  int64_t scale, sum, sum16, bytes;  // offsets in a row, and its padded size
+};
+A8Layout a8_layout(int64_t cols);
+
+// One row; dtype OV_A8, OV_BF16 or OV_F32; out 64-byte aligned, ov_row_bytes(dtype, cols) bytes.
+void prepare_row(int dtype, const float* in, int64_t cols, void* out);
+
+// `rows` rows on the pool; strides in bytes.
+void prepare_rows(ov_pool* pool, int dtype, int64_t rows, int64_t cols, const void* in, int64_t in_stride, void* out,
+                  int64_t out_stride);
+
+}  // namespace ov
