@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from octavo.ops.interface import BLOCK_SHAPE, GGMLType, StoredTensor
+from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
+from octavo.ops.interface import StoredTensor
 
 FloatArray = npt.NDArray[np.float32]
 ByteArray = npt.NDArray[np.uint8]

@@ -8,7 +8,8 @@ import pytest
 from gguf.quants import dequantize as reference_dequantize
 
 from octavo.ops.dequantize import dequantize
-from octavo.ops.interface import BLOCK_SHAPE, GGMLType, StoredTensor
+from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
+from octavo.ops.interface import StoredTensor
 
 
 def random_blocks(kind: GGMLType, rows: int, cols: int, seed: int) -> np.ndarray:

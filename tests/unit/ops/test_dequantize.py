@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from octavo.ops.dequantize import bfloat16_to_float32, dequantize, float32_to_bfloat16
-from octavo.ops.interface import GGMLType, StoredTensor
+from octavo.ops.ggml_type import GGMLType
+from octavo.ops.interface import StoredTensor
 
 
 def test_q8_0_is_scale_times_integers() -> None:

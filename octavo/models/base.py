@@ -1,0 +1,125 @@
+"""What every architecture shares: the model interface and reading `config.json` keys.
+
+A model holds weights and describes the network by calling ops; see `octavo/ops/interface.py`. Its
+configuration is a frozen dataclass made from the `hf_config` dict by `ConfigReader`, which turns a
+missing or odd key into one sentence.
+
+Runs in: workers. Knows nothing of: devices, requests, checkpoint formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from octavo.errors import ConfigError
+from octavo.ops.interface import Activation, KVLayer, Ops, Tensor, Weight
+
+
+class Weights(Protocol):
+    """A checkpoint's tensors packed for one backend (`octavo/weights/loader.py`: WeightStore)."""
+
+    def linear(self, name: str, n: int, k: int) -> Weight:
+        """The [n, k] weight `name`."""
+        ...
+
+    def vector(self, name: str, n: int) -> Weight:
+        """The [n] vector `name`."""
+        ...
+
+    def optional_vector(self, name: str, n: int) -> Weight | None:
+        """The [n] vector `name`, or None when the checkpoint has none."""
+        ...
+
+    def has(self, name: str) -> bool:
+        """True when the checkpoint holds `name`."""
+        ...
+
+
+class CausalLM(Protocol):
+    """A decoder that gives next-token logits."""
+
+    vocab_size: int
+    kv_layers: Sequence[KVLayer]
+
+    def __init__(self, hf_config: Mapping[str, object], weights: Weights, ops: Ops) -> None: ...
+
+    def forward(self) -> Tensor:
+        """Final hidden state of the logit rows: [L, hidden_size]."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[L, vocab_size]."""
+        ...
+
+
+class ConfigReader:
+    """Typed access to `hf_config` whose errors name the architecture and the key."""
+
+    def __init__(self, hf_config: Mapping[str, object], architecture: str) -> None:
+        self._config = hf_config
+        self._architecture = architecture
+
+    def has(self, key: str) -> bool:
+        """True when the key is there and not null."""
+        return self._config.get(key) is not None
+
+    def integer(self, key: str, default: int | None = None, *, minimum: int = 1) -> int:
+        """A whole number of at least `minimum`."""
+        value = self._value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            raise self.error(key, value, f"a whole number of at least {minimum}")
+        return value
+
+    def number(self, key: str, default: float | None = None, *, above: float = 0.0) -> float:
+        """A finite number greater than `above`."""
+        value = self._value(key, default)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not np.isfinite(value) or value <= above:  # type: ignore[call-overload,operator]
+            raise self.error(key, value, f"a finite number above {above:g}")
+        return float(value)  # type: ignore[arg-type]
+
+    def boolean(self, key: str, default: bool | None = None) -> bool:
+        """true or false."""
+        value = self._value(key, default)
+        if not isinstance(value, bool):
+            raise self.error(key, value, "true or false")
+        return value
+
+    def activation(self, key: str, default: str | None = None) -> Activation:
+        """The name of an activation function."""
+        value = self._value(key, default)
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise self.error(key, value, f"one of {', '.join(ACTIVATIONS)}")
+        return ACTIVATIONS[value]
+
+    def error(self, key: str, value: object, expected: str) -> ConfigError:
+        """The error for a key whose value cannot be used."""
+        return ConfigError(
+            f"the model's configuration has {key}={value!r}, but {self._architecture} needs "
+            f"{expected}; this checkpoint is not usable as it is"
+        )
+
+    def _value(self, key: str, default: object) -> object:
+        value = self._config.get(key)
+        if value is not None:
+            return value
+        if default is None:
+            raise ConfigError(
+                f"the model's configuration has no {key}, which {self._architecture} needs; "
+                "check that the checkpoint is complete"
+            )
+        return default
+
+
+#: config.json's `hidden_act` / `hidden_activation` -> op
+ACTIVATIONS = {
+    "silu": Activation.SILU,
+    "swish": Activation.SILU,
+    "gelu": Activation.GELU,
+    "gelu_new": Activation.GELU_TANH,
+    "gelu_pytorch_tanh": Activation.GELU_TANH,
+    "relu": Activation.RELU,
+}

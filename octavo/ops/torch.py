@@ -1,0 +1,408 @@
+"""The op set in eager PyTorch: the CUDA path, and on CPU the oracle of every native kernel.
+
+Ops run when they are called, so a compiled network is the two functions themselves. Activations are
+f32; a linear computes in its weight's dtype. The cache is one tensor pair per layer.
+
+Runs in: workers on CUDA, tests. Owns: device tensors of weights and cache.
+Knows nothing of: requests, schedulers, checkpoints' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from octavo.ops.backend import KVPool, Network
+from octavo.ops.dequantize import dequantize
+from octavo.ops.interface import Activation, KVLayer, StoredTensor, Weight
+from octavo.ops.interface import Tensor as TensorHandle
+from octavo.ops.philox import uniform
+from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(slots=True)
+class _LayerCache:
+    group: int
+    k: Tensor  # [num_blocks * block_size, kv_heads, k_head_dim]
+    v: Tensor  # [num_blocks * block_size, kv_heads, v_head_dim]
+
+
+class TorchOps:
+    """`Ops` on one PyTorch device. Handles are `torch.Tensor`s.
+
+    Args:
+        device: a PyTorch device name.
+        dtype: "float32" or "bfloat16": weights and linear layers.
+        kv_dtype: the same choice for the cache.
+    """
+
+    def __init__(self, device: str, dtype: str, kv_dtype: str) -> None:
+        self.device = torch.device(device)
+        self.dtype = DTYPES[dtype]
+        self.kv_dtype = DTYPES[kv_dtype]
+        self.weight_bytes = 0
+        self._block_size = 0
+        self._caches: dict[int, _LayerCache] = {}
+        self._step: StepArrays
+        self._sampling: SamplingArrays
+        self._output: SampleOutputArrays
+        self._input_ids: Tensor  # [T]
+        self._positions: Tensor  # [T]
+        self._reported: dict[int, Tensor] = {}  # logit row -> [V] log-probabilities
+
+    # ---- weights
+    def pack_linear(self, tensor: StoredTensor) -> Weight:
+        return self._keep(torch.from_numpy(dequantize(tensor)).to(self.device, self.dtype))
+
+    def pack_vector(self, tensor: StoredTensor) -> Weight:
+        return self._keep(torch.from_numpy(dequantize(tensor)).to(self.device))
+
+    def constant(self, values: npt.NDArray[np.float32]) -> Weight:
+        return torch.from_numpy(np.ascontiguousarray(values, np.float32)).to(self.device)
+
+    def _keep(self, weight: Tensor) -> Tensor:
+        self.weight_bytes += weight.numel() * weight.element_size()
+        return weight
+
+    # ---- cache and step
+    def allocate_kv(self, pool: KVPool) -> None:
+        """Makes the cache of every layer of `pool`."""
+        self._block_size = pool.block_size
+        slots = pool.num_blocks * pool.block_size
+        for place in pool.placements:
+            layer, heads = place.layer, place.layer.num_kv_heads
+            self._caches[layer.layer] = _LayerCache(
+                place.group,
+                torch.zeros(slots, heads, layer.k_head_dim, dtype=self.kv_dtype).to(self.device),
+                torch.zeros(slots, heads, layer.v_head_dim, dtype=self.kv_dtype).to(self.device),
+            )
+
+    def begin_step(self, step: StepArrays) -> None:
+        """Gives the ops that follow the arrays of one step."""
+        self._step = step
+        self._input_ids = self._to_device(step.input_ids[: step.num_tokens])
+        self._positions = self._to_device(step.positions[: step.num_tokens])
+
+    def begin_sample(self, sampling: SamplingArrays, output: SampleOutputArrays) -> None:
+        """Gives the sampling ops that follow their arrays."""
+        self._sampling, self._output = sampling, output
+        self._reported = {}
+
+    def free(self) -> None:
+        """Drops the cache."""
+        self._caches.clear()
+
+    def _to_device(self, values: npt.NDArray[np.int32]) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64)).to(self.device)
+
+    # ---- network
+    def embed(self, weight: Weight, *, scale: float = 1.0) -> TensorHandle:
+        return functional.embedding(self._input_ids, _tensor(weight)).float() * scale
+
+    def linear(self, x: TensorHandle, weight: Weight, bias: Weight | None = None) -> TensorHandle:
+        matrix = _tensor(weight)
+        y = functional.linear(_tensor(x).to(matrix.dtype), matrix).float()
+        return y if bias is None else y + _tensor(bias)
+
+    def rms_norm(
+        self,
+        x: TensorHandle,
+        weight: Weight,
+        *,
+        eps: float,
+        offset: float = 0.0,
+        num_heads: int = 1,
+    ) -> TensorHandle:
+        heads = _tensor(x).unflatten(-1, (num_heads, -1))
+        normed = heads * torch.rsqrt(heads.square().mean(-1, keepdim=True) + eps)
+        return (normed * (_tensor(weight) + offset)).flatten(-2)
+
+    def layer_norm(
+        self, x: TensorHandle, weight: Weight | None, bias: Weight | None, *, eps: float
+    ) -> TensorHandle:
+        values = _tensor(x)
+        return functional.layer_norm(
+            values,
+            values.shape[-1:],
+            None if weight is None else _tensor(weight),
+            None if bias is None else _tensor(bias),
+            eps,
+        )
+
+    def add(self, x: TensorHandle, y: TensorHandle) -> TensorHandle:
+        return _tensor(x) + _tensor(y)
+
+    def mul(self, x: TensorHandle, y: TensorHandle) -> TensorHandle:
+        return _tensor(x) * _tensor(y)
+
+    def scale(self, x: TensorHandle, factor: float) -> TensorHandle:
+        return _tensor(x) * factor
+
+    def split(self, x: TensorHandle, sizes: Sequence[int]) -> list[TensorHandle]:
+        return list(torch.split(_tensor(x), list(sizes), dim=-1))
+
+    def rope(
+        self,
+        x: TensorHandle,
+        inv_freq: Weight,
+        *,
+        num_heads: int,
+        head_dim: int,
+        rotary_dim: int,
+        scaling: float = 1.0,
+    ) -> TensorHandle:
+        heads = _tensor(x).unflatten(-1, (num_heads, head_dim))
+        angles = self._positions.float()[:, None] * _tensor(inv_freq)  # [T, rotary_dim / 2]
+        cos, sin = angles.cos()[:, None] * scaling, angles.sin()[:, None] * scaling
+        first, second, rest = torch.split(
+            heads, [rotary_dim // 2, rotary_dim // 2, head_dim - rotary_dim], dim=-1
+        )
+        rotated = (first * cos - second * sin, second * cos + first * sin, rest)
+        return torch.cat(rotated, dim=-1).flatten(-2)
+
+    def kv_write(self, k: TensorHandle, v: TensorHandle, layer: KVLayer) -> None:
+        cache = self._caches[layer.layer]
+        slots = self._to_device(self._step.slot_mapping[cache.group, : self._step.num_tokens])
+        is_written = slots >= 0
+        keys = _tensor(k).unflatten(-1, (layer.num_kv_heads, layer.k_head_dim))
+        values = _tensor(v).unflatten(-1, (layer.num_kv_heads, layer.v_head_dim))
+        cache.k[slots[is_written]] = keys[is_written].to(self.kv_dtype)
+        cache.v[slots[is_written]] = values[is_written].to(self.kv_dtype)
+
+    def attention(
+        self,
+        q: TensorHandle,
+        layer: KVLayer,
+        *,
+        num_heads: int,
+        scale: float,
+        soft_cap: float = 0.0,
+        sinks: Weight | None = None,
+    ) -> TensorHandle:
+        step, cache = self._step, self._caches[layer.layer]
+        queries = _tensor(q).unflatten(-1, (layer.num_kv_heads, -1, layer.k_head_dim))
+        sink = None if sinks is None else _tensor(sinks).view(layer.num_kv_heads, -1, 1, 1)
+        rows = []
+        for r in range(step.num_requests):
+            first, last = int(step.query_start[r]), int(step.query_start[r + 1])
+            keys, values = self._gather_kv(cache, r, int(step.seq_lens[r]))
+            scores = torch.einsum("tghd,ngd->ghtn", queries[first:last], keys) * scale
+            if soft_cap:
+                scores = soft_cap * torch.tanh(scores / soft_cap)
+            visible = self._visible(self._positions[first:last], len(keys), layer.sliding_window)
+            scores = scores.masked_fill(~visible, -torch.inf)
+            if sink is not None:
+                scores = torch.cat((scores, sink.expand(-1, -1, last - first, 1)), dim=-1)
+            probabilities = torch.softmax(scores, dim=-1)[..., : len(keys)]
+            rows.append(torch.einsum("ghtn,ngd->tghd", probabilities, values).flatten(1))
+        return torch.cat(rows)
+
+    def _gather_kv(self, cache: _LayerCache, request: int, length: int) -> tuple[Tensor, Tensor]:
+        """K and V of a request's first `length` tokens: [length, kv_heads, head_dim] f32."""
+        num_blocks = -(-length // self._block_size)
+        blocks = self._to_device(self._step.block_tables[cache.group, request, :num_blocks])
+        offsets = torch.arange(self._block_size, device=self.device)
+        slots = (blocks[:, None] * self._block_size + offsets).flatten()[:length]
+        return cache.k[slots].float(), cache.v[slots].float()
+
+    def _visible(self, positions: Tensor, length: int, window: int | None) -> Tensor:
+        """[T of the request, length] bool: which keys each query sees."""
+        keys = torch.arange(length, device=self.device)
+        visible = keys <= positions[:, None]
+        return visible if window is None else visible & (keys > positions[:, None] - window)
+
+    def act(self, x: TensorHandle, kind: Activation) -> TensorHandle:
+        values = _tensor(x)
+        if kind == Activation.SILU:
+            return functional.silu(values)
+        if kind == Activation.GELU:
+            return functional.gelu(values)
+        if kind == Activation.GELU_TANH:
+            return functional.gelu(values, approximate="tanh")
+        return functional.relu(values)
+
+    def act_mul(self, gate: TensorHandle, up: TensorHandle, kind: Activation) -> TensorHandle:
+        return _tensor(self.act(gate, kind)) * _tensor(up)
+
+    def soft_cap(self, x: TensorHandle, cap: float) -> TensorHandle:
+        return cap * torch.tanh(_tensor(x) / cap)
+
+    # ---- logits
+    def gather_rows(self, x: TensorHandle) -> TensorHandle:
+        return _tensor(x)[self._to_device(self._step.logit_rows[: self._step.num_logits])]
+
+    def lm_head(self, x: TensorHandle, weight: Weight) -> TensorHandle:
+        return self.linear(x, weight)
+
+    # ---- sampling
+    def logprobs(self, logits: TensorHandle, *, processed: bool) -> None:
+        for row in range(self._step.num_logits):
+            if self._sampling.num_logprobs[row] >= 0:
+                self._reported[row] = torch.log_softmax(_tensor(logits)[row].float(), dim=-1)
+
+    def penalize(self, logits: TensorHandle) -> TensorHandle:
+        sampling, values = self._sampling, _tensor(logits).clone()
+        for row in range(self._step.num_logits):
+            if sampling.uses_bias:
+                part = slice(sampling.bias_offsets[row], sampling.bias_offsets[row + 1])
+                bias = torch.from_numpy(sampling.bias_values[part]).to(self.device)
+                ids = self._to_device(sampling.bias_ids[part])
+                values[row].index_put_((ids,), bias, accumulate=True)
+            if sampling.uses_penalties:
+                part = slice(sampling.seen_offsets[row], sampling.seen_offsets[row + 1])
+                ids = self._to_device(sampling.seen_ids[part])
+                counts = self._to_device(sampling.seen_counts[part]).float()
+                seen, repetition = values[row, ids], float(sampling.repetition_penalty[row])
+                seen = torch.where(seen > 0, seen / repetition, seen * repetition)
+                seen = seen - counts * float(sampling.frequency_penalty[row])
+                seen = seen - (counts > 0) * float(sampling.presence_penalty[row])
+                values[row, ids] = seen
+        return values
+
+    def mask(self, logits: TensorHandle) -> TensorHandle:
+        values = _tensor(logits)
+        if not self._sampling.uses_masks:
+            return values
+        values = values.clone()
+        for row in range(self._step.num_logits):
+            mask_row = self._sampling.mask_row[row]
+            if mask_row >= 0:
+                bits = np.unpackbits(
+                    self._sampling.masks[mask_row].view(np.uint8), bitorder="little"
+                )
+                allowed = torch.from_numpy(bits[: values.shape[1]].astype(bool)).to(self.device)
+                values[row].masked_fill_(~allowed, -torch.inf)
+        return values
+
+    def sample(self, logits: TensorHandle) -> None:
+        sampling, output, values = self._sampling, self._output, _tensor(logits).float()
+        for row in range(self._step.num_logits):
+            status, token = self._draw(values[row], row)
+            output.status[row], output.sampled[row] = status, token
+            if status == output.OK and sampling.state_row[row] >= 0:
+                self._step.last_tokens[sampling.state_row[row]] = token
+            if row in self._reported:
+                self._report(row, token)
+
+    def _draw(self, logits: Tensor, row: int) -> tuple[int, int]:
+        """(status, token id) of one row of logits [V]."""
+        sampling, output = self._sampling, self._output
+        if bool(torch.isnan(logits).any()):
+            return output.NAN, 0
+        if sampling.target[row] >= 0:
+            return output.OK, int(sampling.target[row])
+        if bool((logits == -torch.inf).all()):
+            return output.NOTHING_ALLOWED, 0
+        if sampling.temperature[row] == 0:
+            return output.OK, int(torch.argmax(logits))
+        probabilities, order = torch.sort(
+            torch.softmax(logits / float(sampling.temperature[row]), dim=-1),
+            descending=True,
+            stable=True,
+        )
+        kept = probabilities >= probabilities[0] * float(sampling.min_p[row])
+        if sampling.top_k[row] > 0:
+            kept[int(sampling.top_k[row]) :] = False
+        probabilities = probabilities * kept
+        cumulative = probabilities.double().cumsum(0)
+        if sampling.top_p[row] < 1:
+            # the shortest prefix whose mass reaches top_p of what is left
+            enough = cumulative >= float(sampling.top_p[row]) * cumulative[-1]
+            length = int(enough.nonzero()[0]) + 1
+            cumulative = cumulative[:length]
+        point = uniform(int(sampling.seed[row]), int(sampling.output_index[row]))
+        index = int(torch.searchsorted(cumulative, point * float(cumulative[-1]), right=True))
+        return output.OK, int(order[min(index, len(cumulative) - 1)])
+
+    def _report(self, row: int, token: int) -> None:
+        """Fills the logprob columns of a row: the chosen id, then the most likely ones."""
+        output, logprobs = self._output, self._reported[row]
+        count = int(self._sampling.num_logprobs[row])
+        values, order = torch.sort(logprobs, descending=True, stable=True)
+        rank = int((order == token).nonzero()[0]) + 1
+        output.logprob_ids[row, 0] = token
+        output.logprob_values[row, 0] = float(logprobs[token])
+        output.logprob_ranks[row, 0] = rank
+        output.logprob_ids[row, 1 : count + 1] = order[:count].cpu().numpy()
+        output.logprob_values[row, 1 : count + 1] = values[:count].cpu().numpy()
+        output.logprob_ranks[row, 1 : count + 1] = np.arange(1, count + 1)
+
+
+def _tensor(handle: TensorHandle | Weight) -> Tensor:
+    """The tensor behind a handle this backend made."""
+    assert isinstance(handle, Tensor)
+    return handle
+
+
+class TorchNetwork:
+    """The two segments, run eagerly."""
+
+    def __init__(self, ops: TorchOps, network: Network) -> None:
+        self._ops = ops
+        self._network = network
+        self._hidden: Tensor
+        self._is_aborted = False
+
+    @property
+    def activation_bytes(self) -> int:
+        """PyTorch's allocator owns the activations; on CUDA a profiled step measures them."""
+        return 0
+
+    def allocate_kv(self, pool: KVPool) -> None:
+        self._ops.allocate_kv(pool)
+
+    def forward(self, step: StepArrays) -> bool:
+        if self._is_aborted:
+            return False
+        with torch.inference_mode():
+            self._ops.begin_step(step)
+            self._hidden = _tensor(self._network.forward())
+        return True
+
+    def sample(
+        self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
+    ) -> bool:
+        if self._is_aborted:
+            return False
+        with torch.inference_mode():
+            self._ops.begin_sample(sampling, output)
+            self._network.sample(self._hidden)
+        return True
+
+    def abort(self) -> None:
+        self._is_aborted = True
+
+    def close(self) -> None:
+        self._ops.free()
+
+
+class TorchBackend:
+    """PyTorch on one device.
+
+    Args:
+        device: a PyTorch device name.
+        dtype: "auto" (bfloat16), "float32" or "bfloat16".
+    """
+
+    def __init__(self, device: str, dtype: str) -> None:
+        self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
+        self.ops = TorchOps(device, self.kv_dtype, self.kv_dtype)
+        self.notes: list[str] = []
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.ops.weight_bytes
+
+    def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> TorchNetwork:
+        return TorchNetwork(self.ops, network)
+
+    def close(self) -> None:
+        self.ops.free()
