@@ -7,7 +7,9 @@
     |   |-- UnsupportedFeature  a known feature that is not there             400
     |   |-- Unauthorized        missing or wrong key                          401
     |   |-- ModelNotFound       the named model is not served here            404
-    |   `-- NotFound            no such route or object                       404
+    |   |-- NotFound            no such route or object                       404
+    |   |-- MethodNotAllowed    the route exists, not with this method        405
+    |   `-- BodyTooLarge        the request body exceeds the limit            413
     |-- EngineError             our side                                      HTTP 5xx
     |   |-- GenerationFailed    one request's step failed; others go on       500
     |   |-- EngineDead          the engine core is gone                       500
@@ -68,6 +70,14 @@ class ModelNotFound(RequestError):
 
 class NotFound(RequestError):
     """No such route or object."""
+
+
+class MethodNotAllowed(RequestError):
+    """The route exists, but not with this method."""
+
+
+class BodyTooLarge(RequestError):
+    """The request body exceeds the limit."""
 
 
 class EngineError(OctavoError):
