@@ -1,0 +1,91 @@
+"""What a checkpoint says of itself, read from headers and JSON files alone.
+
+Runs in: the API process, before the engine is configured. Owns: gathering `CheckpointFacts`.
+Knows nothing of: flags, devices, tensor data.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from octavo.config.facts import CheckpointFacts
+from octavo.errors import StartupError
+from octavo.weights.gguf import GGUFFile, joined_tensors, open_shards
+from octavo.weights.gguf_config import gguf_config, gguf_eos_token_ids
+from octavo.weights.hf_config import read_hf_config
+from octavo.weights.json_file import read_json_object
+from octavo.weights.safetensors import SafetensorsFile, safetensors_paths
+
+GENERATION_CONFIG_NAME = "generation_config.json"
+
+
+def read_facts(path: str) -> CheckpointFacts:
+    """Facts of a GGUF file or of a folder with config.json and safetensors.
+
+    Raises:
+        ConfigError: missing, or something that is not supported.
+        StartupError: damaged.
+    """
+    return _folder_facts(path) if os.path.isdir(path) else _gguf_facts(path)
+
+
+def _gguf_facts(path: str) -> CheckpointFacts:
+    first = GGUFFile(path)
+    shards = open_shards(first)
+    tensors = joined_tensors(shards)
+    config = gguf_config(first, tensors)
+    facts = CheckpointFacts(
+        path=path,
+        format="gguf",
+        architecture=config["architectures"][0],
+        hf_config=config,
+        vocab_size=config["vocab_size"],
+        max_position_embeddings=config["max_position_embeddings"],
+        weight_bytes=sum(info.num_bytes for info in tensors.values()),
+        eos_token_ids=gguf_eos_token_ids(first),
+        chat_template=first.text("tokenizer.chat_template"),
+        default_name=first.text("general.name") or os.path.basename(path).removesuffix(".gguf"),
+    )
+    for shard in shards:
+        shard.close()
+    return facts
+
+
+def _folder_facts(path: str) -> CheckpointFacts:
+    config = read_hf_config(path)
+    weight_bytes = 0
+    for file_path in safetensors_paths(path):
+        file = SafetensorsFile(file_path)
+        weight_bytes += sum(info.num_bytes for info in file.tensors.values())
+        file.close()
+    generation_path = os.path.join(path, GENERATION_CONFIG_NAME)
+    generation = read_json_object(generation_path) if os.path.isfile(generation_path) else {}
+    eos_ids = _token_ids(config.get("eos_token_id")) + _token_ids(generation.get("eos_token_id"))
+    dtype = config.get("torch_dtype")
+    return CheckpointFacts(
+        path=path,
+        format="safetensors",
+        architecture=config["architectures"][0],
+        hf_config=config,
+        vocab_size=_size(config, "vocab_size", path),
+        max_position_embeddings=_size(config, "max_position_embeddings", path),
+        torch_dtype=dtype.removeprefix("torch.") if isinstance(dtype, str) else None,
+        weight_bytes=weight_bytes,
+        eos_token_ids=list(dict.fromkeys(eos_ids)),
+        generation_config=generation,
+        default_name=os.path.basename(os.path.abspath(path)),
+    )
+
+
+def _size(config: dict[str, Any], key: str, path: str) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise StartupError(f"{path}/config.json: {key} is {value!r}, not a positive whole number.")
+    return value
+
+
+def _token_ids(value: object) -> list[int]:
+    """`eos_token_id` is a number, a list of them, or absent."""
+    values = value if isinstance(value, list) else [value]
+    return [item for item in values if isinstance(item, int) and not isinstance(item, bool)]

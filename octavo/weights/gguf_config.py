@@ -1,0 +1,211 @@
+"""GGUF metadata -> the keys of Hugging Face's config.json.
+
+Runs in: the API process and workers. Owns: the mapping. Knows nothing of: tensors' bytes (but for
+rope factors, which some files keep in a small tensor).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from octavo.errors import ConfigError
+from octavo.ops.ggml_type import GGMLType
+from octavo.weights.gguf import GGUFFile
+from octavo.weights.tensor_info import TensorInfo
+from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
+
+DEFAULT_ROPE_THETA = 10000.0
+
+
+def gguf_architecture(gguf: GGUFFile) -> tuple[str, GGUFArchitecture]:
+    """The file's `general.architecture` and its tables.
+
+    Raises:
+        ConfigError: an architecture that is not supported, or a file without weights.
+    """
+    name = gguf.text("general.architecture")
+    if name is None:
+        raise gguf.damaged("it lacks general.architecture")
+    if gguf.text("general.type") not in (None, "model"):
+        raise ConfigError(
+            f"{gguf.path} holds a {gguf.text('general.type')}, not a model; name the model's file."
+        )
+    architecture = GGUF_ARCHITECTURES.get(name)
+    if architecture is None:
+        known = ", ".join(sorted(GGUF_ARCHITECTURES))
+        raise ConfigError(
+            f"{gguf.path} has the architecture {name!r}, which is not supported; supported in GGUF "
+            f"files: {known}."
+        )
+    return name, architecture
+
+
+def gguf_config(gguf: GGUFFile, tensors: dict[str, TensorInfo]) -> dict[str, Any]:
+    """config.json as the converter saw it, as far as the metadata tells.
+
+    Args:
+        gguf: the file with the metadata.
+        tensors: of all shards.
+
+    Raises:
+        ConfigError: the model has parts that are not supported.
+        StartupError: a needed key is missing or has the wrong type.
+    """
+    return _ConfigReader(gguf, tensors).read()
+
+
+def gguf_eos_token_ids(gguf: GGUFFile) -> list[int]:
+    """Ids that end generation: end of sequence, of turn and of message, without duplicates."""
+    ids = [gguf.integer(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
+    return list(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+
+
+class _ConfigReader:
+    def __init__(self, gguf: GGUFFile, tensors: dict[str, TensorInfo]) -> None:
+        self._gguf = gguf
+        self._tensors = tensors
+        self._prefix, self._architecture = gguf_architecture(gguf)
+
+    def read(self) -> dict[str, Any]:
+        gguf = self._gguf
+        if self._integer("expert_count"):
+            raise ConfigError(
+                f"{gguf.path} is a mixture-of-experts model of architecture {self._prefix!r}, "
+                "which is not supported; use a dense model."
+            )
+        num_heads = self._needed("attention.head_count")
+        hidden_size = self._needed("embedding_length")
+        if num_heads < 1 or hidden_size < 1:
+            raise gguf.damaged(f"it claims {num_heads} attention heads of {hidden_size} in all")
+        head_dim = self._integer("attention.key_length") or hidden_size // num_heads
+        value_dim = self._integer("attention.value_length") or head_dim
+        if value_dim != head_dim:
+            raise ConfigError(
+                f"{gguf.path} has key heads of {head_dim} and value heads of {value_dim}, which "
+                f"is not supported for architecture {self._prefix!r}."
+            )
+        rotary_dim = self._integer("rope.dimension_count") or head_dim
+        epsilon = self._number("attention.layer_norm_rms_epsilon")
+        if epsilon is None:
+            raise gguf.damaged(f"it lacks {self._prefix}.attention.layer_norm_rms_epsilon")
+        eos_ids = gguf_eos_token_ids(gguf)
+        config: dict[str, Any] = {
+            "architectures": [self._architecture.hf_architecture],
+            "model_type": self._architecture.model_type,
+            "vocab_size": self._vocab_size(),
+            "hidden_size": hidden_size,
+            "intermediate_size": self._needed("feed_forward_length"),
+            "num_hidden_layers": self._needed("block_count"),
+            "num_attention_heads": num_heads,
+            "num_key_value_heads": self._num_key_value_heads(num_heads),
+            "head_dim": head_dim,
+            "rms_norm_eps": _shortest_f32(epsilon),
+            "rope_theta": _shortest_f32(self._number("rope.freq_base") or DEFAULT_ROPE_THETA),
+            "rope_scaling": self._rope_scaling(head_dim),
+            "max_position_embeddings": self._needed("context_length"),
+            # the converter writes the output projection only when it is a matrix of its own
+            "tie_word_embeddings": "output.weight" not in self._tensors,
+            "attention_bias": "blk.0.attn_q.bias" in self._tensors,
+            "mlp_bias": "blk.0.ffn_up.bias" in self._tensors,
+            "bos_token_id": gguf.integer("tokenizer.ggml.bos_token_id"),
+            "eos_token_id": eos_ids[0] if eos_ids else None,
+            **self._architecture.implied_config,
+        }
+        if rotary_dim != head_dim:
+            config["partial_rotary_factor"] = rotary_dim / head_dim
+        window = self._integer("attention.sliding_window")
+        if window:
+            config["sliding_window"] = window
+        return config
+
+    def _integer(self, key: str) -> int | None:
+        """An integer key of the architecture; some writers repeat it per layer."""
+        full = f"{self._prefix}.{key}"
+        if full in self._gguf.metadata and not isinstance(self._gguf.metadata[full], int):
+            array = self._gguf.array(full)
+            values = set(array.numbers()) if array is not None else set()
+            if len(values) != 1:
+                raise ConfigError(
+                    f"{self._gguf.path} has layers with different {full}, which is not supported "
+                    f"for architecture {self._prefix!r}."
+                )
+            return int(values.pop())
+        return self._gguf.integer(full)
+
+    def _needed(self, key: str) -> int:
+        value = self._integer(key)
+        if value is None:
+            raise self._gguf.damaged(f"it lacks {self._prefix}.{key}")
+        return value
+
+    def _number(self, key: str) -> float | None:
+        return self._gguf.number(f"{self._prefix}.{key}")
+
+    def _num_key_value_heads(self, num_heads: int) -> int:
+        count = self._integer("attention.head_count_kv") or num_heads
+        if num_heads % count:
+            raise self._gguf.damaged(f"{num_heads} query heads do not divide by {count} key heads")
+        return count
+
+    def _vocab_size(self) -> int:
+        """Rows of the embedding: what ids may be; some files have fewer tokens."""
+        embedding = self._tensors.get("token_embd.weight")
+        if embedding is None or len(embedding.shape) != 2:
+            raise self._gguf.damaged("it lacks the tensor token_embd.weight")
+        return embedding.shape[0]
+
+    def _rope_scaling(self, head_dim: int) -> dict[str, Any] | None:
+        """HF's rope_scaling. Llama 3's kind is stored as the factors it comes to, which is what
+        HF calls longrope: inv_freq = 1 / (factors * base ** ...)."""
+        factors = self._tensors.get("rope_freqs.weight")
+        if factors is not None:
+            values = _read_f32(factors)
+            if len(values) != head_dim // 2 or not all(value > 0 for value in values):
+                raise self._gguf.damaged("rope_freqs.weight does not have one factor per frequency")
+            return {
+                "rope_type": "longrope",
+                "short_factor": values,
+                "long_factor": values,
+                "factor": 1.0,
+                "attention_factor": 1.0,
+            }
+        kind = self._gguf.text(f"{self._prefix}.rope.scaling.type")
+        factor = self._number("rope.scaling.factor") or self._number("rope.scale_linear")
+        if kind is None and factor is not None and factor != 1.0:
+            kind = "linear"  # files from before the type was stored
+        if kind in (None, "none"):
+            return None
+        scaling: dict[str, Any] = {"rope_type": kind, "factor": factor or 1.0}
+        original = self._integer("rope.scaling.original_context_length")
+        if original is not None:
+            scaling["original_max_position_embeddings"] = original
+        if kind not in ("linear", "yarn"):
+            raise ConfigError(
+                f"{self._gguf.path} uses rope scaling of type {kind!r}, which is not supported "
+                f"for architecture {self._prefix!r}."
+            )
+        attention_factor = self._number("rope.scaling.attn_factor")
+        if kind == "yarn" and attention_factor is not None:
+            scaling["attention_factor"] = attention_factor
+        return scaling
+
+
+def _read_f32(tensor: TensorInfo) -> list[float]:
+    if tensor.type is not GGMLType.F32:
+        raise ConfigError(
+            f"{tensor.file.path}: tensor {tensor.name} has type {tensor.type.name}, which is not "
+            "supported for rope factors; F32 is."
+        )
+    return list(struct.unpack(f"<{tensor.num_bytes // 4}f", tensor.view()))
+
+
+def _shortest_f32(value: float) -> float:
+    """The shortest decimal that is the same number in single precision: 1e-05, not
+    9.999999747378752e-06, as config.json had it."""
+    single = struct.pack("<f", value)
+    for digits in range(1, 9):
+        short = float(f"{value:.{digits}g}")
+        if struct.pack("<f", short) == single:
+            return short
+    return value

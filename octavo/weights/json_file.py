@@ -1,0 +1,40 @@
+"""JSON files of a checkpoint folder.
+
+Runs in: every process that reads a checkpoint. Knows nothing of: what the keys mean.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from octavo.errors import ConfigError, StartupError
+
+
+def read_json_object(path: str) -> dict[str, Any]:
+    """A JSON file that holds an object.
+
+    Raises:
+        ConfigError: missing or not readable.
+        StartupError: not JSON, or not an object.
+    """
+    name = os.path.basename(path)
+    try:
+        with open(path, "rb") as file:
+            value = json.load(file)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise StartupError(
+            f"{path} is not valid JSON ({first_line(error)}); download {name} again."
+        ) from None
+    if not isinstance(value, dict):
+        raise StartupError(f"{path} is not a JSON object; download {name} again.")
+    return value
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, for use inside a sentence."""
+    text = str(error)
+    return text.splitlines()[0] if text.strip() else type(error).__name__
