@@ -13,8 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """A prompt as text. `add_special_tokens` asks the tokenizer for its BOS and the like; a rendered
-    chat template already contains them, so chats pass False."""
+    """A prompt as text.
+
+    `add_special_tokens` asks the tokenizer for its BOS and the like; a rendered chat template
+    already contains them, so chats pass False.
+    """
 
     text: str
     add_special_tokens: bool = True
@@ -22,8 +25,10 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TokensPrompt:
-    """A prompt as token ids, taken as they are. `text`, if given, is echoed as `RequestOutput.prompt`
-    and not looked at otherwise."""
+    """A prompt as token ids, taken as they are.
+
+    `text`, if given, is echoed as `RequestOutput.prompt` and not looked at otherwise.
+    """
 
     token_ids: Sequence[int]
     text: str | None = None

@@ -1,0 +1,285 @@
+"""Prompt and `SamplingParams` to `EngineCoreRequest`: the last place that can refuse a request.
+
+Everything that needs the model is checked here (`SamplingParams` checks the rest itself); below,
+nobody checks again and no value can hurt the core.
+
+Neighbours: `octavo/frontend/async_llm.py` and `octavo/llm.py` (callers), `octavo/tokenizer`.
+Runs in: API process, or the user's process offline. Owns: the limits a request must respect.
+Knows nothing of: queues, HTTP, chat templates.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+from octavo.config.engine import ModelConfig
+from octavo.errors import InvalidParameter, PromptTooLong
+from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
+from octavo.messages.engine import EngineCoreRequest
+from octavo.sampling_params import SamplingParams
+
+logger = logging.getLogger(__name__)
+
+MAX_BAD_WORDS = 128
+MAX_BAD_WORDS_TOKENS = 1024
+MAX_LOGIT_BIAS = 100.0
+
+
+class InputTokenizer(Protocol):
+    """What reading prompts needs of a tokenizer."""
+
+    @property
+    def bos_token_id(self) -> int | None: ...
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
+
+
+class InputProcessor:
+    """Checks requests against the model and fills in what they leave open.
+
+    Args:
+        model: the model; `max_model_len` and `vocab_size` are the limits.
+        tokenizer: None if there is none (`--skip-tokenizer-init`): token ids only.
+        clock: Unix time.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        tokenizer: InputTokenizer | None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = model.vocab_size
+        self._eos_token_ids = list(model.eos_token_ids)
+        self._max_logprobs = model.vocab_size if model.max_logprobs == -1 else model.max_logprobs
+        self._is_full_vocab_allowed = model.max_logprobs == -1
+        self._clock = clock
+        self.max_model_len = model.max_model_len
+        self._kv_cache_size_tokens: int | None = None
+
+    def set_limits(self, max_model_len: int, kv_cache_size_tokens: int) -> None:
+        """Takes what the core knows after it has planned its memory."""
+        self.max_model_len = max_model_len
+        self._kv_cache_size_tokens = kv_cache_size_tokens
+
+    def encode(self, prompt: TextPrompt) -> TokensPrompt:
+        """Text to token ids; may take long and touches nothing of this object: any thread.
+
+        Raises:
+            InvalidParameter: there is no tokenizer.
+        """
+        tokenizer = self._need_tokenizer("prompt", "send token ids")
+        try:
+            prompt.text.encode()
+        except UnicodeEncodeError as error:
+            raise InvalidParameter(
+                f"prompt is not valid Unicode: {error.reason} at character {error.start}.",
+                param="prompt",
+            ) from None
+        ids = tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
+        return TokensPrompt(ids, prompt.text)
+
+    def process(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> EngineCoreRequest:
+        """One request with everything checked; `params` itself is not changed.
+
+        Raises:
+            InvalidParameter, PromptTooLong: with the name of the offending field.
+        """
+        params = self.complete_params(params)
+        if isinstance(prompt, TextPrompt):
+            prompt = self.encode(prompt)
+        token_ids = self._checked_prompt(prompt.token_ids)
+        if prompt.text is not None:
+            self._warn_of_two_bos(token_ids, request_id)
+        params.max_tokens = self._max_tokens(len(token_ids), params.max_tokens)
+        return EngineCoreRequest(
+            request_id=request_id,
+            prompt_token_ids=token_ids,
+            sampling_params=params,
+            arrival_time_s=self._clock(),
+            eos_token_ids=self._eos_token_ids,
+            priority=priority,
+            cache_salt=cache_salt,
+        )
+
+    def complete_params(self, params: SamplingParams) -> SamplingParams:
+        """A copy of `params` whose values fit the model; all but `max_tokens` is final.
+
+        Raises:
+            InvalidParameter: a value does not fit.
+        """
+        params = copy.copy(params)
+        if params.max_tokens == 0:
+            raise InvalidParameter("max_tokens must be at least 1, got 0.", param="max_tokens")
+        if params.max_tokens is not None and params.max_tokens > self.max_model_len:
+            raise InvalidParameter(
+                f"max_tokens={params.max_tokens} cannot be greater than "
+                f"max_model_len={self.max_model_len}. Please request fewer output tokens.",
+                param="max_tokens",
+            )
+        params.logprobs = self._num_logprobs("logprobs", "sample", params.logprobs)
+        params.prompt_logprobs = self._num_logprobs(
+            "prompt_logprobs", "prompt", params.prompt_logprobs
+        )
+        if params.logit_bias:
+            self._check_ids("logit_bias", params.logit_bias)
+            params.logit_bias = {
+                token_id: min(max(bias, -MAX_LOGIT_BIAS), MAX_LOGIT_BIAS)
+                for token_id, bias in params.logit_bias.items()
+            }
+        if params.allowed_token_ids:
+            self._check_ids("allowed_token_ids", params.allowed_token_ids)
+        if params.stop_token_ids:
+            self._check_ids("stop_token_ids", params.stop_token_ids)
+        if params.stop_strings:
+            self._need_tokenizer("stop", "use stop_token_ids")
+        if params.bad_words:
+            params.bad_words_token_ids = self._encode_bad_words(params.bad_words)
+        return params
+
+    def _need_tokenizer(self, field: str, remedy: str) -> InputTokenizer:
+        if self._tokenizer is None:
+            raise InvalidParameter(
+                f"{field} needs a tokenizer and the server runs without one "
+                f"(--skip-tokenizer-init): {remedy}.",
+                param=field,
+            )
+        return self._tokenizer
+
+    def _checked_prompt(self, token_ids: Sequence[int]) -> list[int]:
+        ids = list(token_ids)
+        if not ids:
+            raise InvalidParameter(
+                "prompt must not be empty: send at least one token.", param="prompt"
+            )
+        self._check_ids("prompt", ids)
+        num, window = len(ids), self.max_model_len
+        if num >= window:
+            if num > window:
+                message = (
+                    f"This model's maximum context length is {window} tokens. However, your prompt "
+                    f"contains {num} input tokens, which exceeds this limit even without any "
+                    "output tokens."
+                )
+            else:
+                message = (
+                    f"This model's maximum context length is {window} tokens. However, your prompt "
+                    f"contains {num} input tokens, which leaves no room for an output token."
+                )
+            raise PromptTooLong(
+                f"{message} Please reduce the length of the input prompt. "
+                f"(parameter=input_tokens, value={num})",
+                param="input_tokens",
+            )
+        return ids
+
+    def _max_tokens(self, num_prompt_tokens: int, max_tokens: int | None) -> int:
+        """Output tokens the request may have: what was asked, or what the window has room for."""
+        room = self.max_model_len - num_prompt_tokens
+        wanted = room if max_tokens is None else min(max_tokens, room)
+        capacity = self._kv_cache_size_tokens
+        if capacity is None or num_prompt_tokens + wanted - 1 <= capacity:
+            return wanted  # the last token is never an input: it needs no place in the cache
+        kv_room = capacity - num_prompt_tokens + 1
+        if kv_room < 1:
+            raise PromptTooLong(
+                f"The prompt contains {num_prompt_tokens} tokens and the whole KV cache holds "
+                f"{capacity}. Please reduce the length of the input prompt, or start the server "
+                "with more KV cache (--kv-cache-memory-bytes). "
+                f"(parameter=input_tokens, value={num_prompt_tokens})",
+                param="input_tokens",
+            )
+        if max_tokens is not None:
+            raise InvalidParameter(
+                f"max_tokens={max_tokens} with a prompt of {num_prompt_tokens} tokens needs more "
+                f"than the whole KV cache, which holds {capacity} tokens. Please request at most "
+                f"{kv_room} output tokens, or start the server with more KV cache "
+                "(--kv-cache-memory-bytes).",
+                param="max_tokens",
+            )
+        return kv_room
+
+    def _num_logprobs(self, field: str, kind: str, value: int | None) -> int | None:
+        if value is None:
+            return None
+        if value == -1 and self._is_full_vocab_allowed:
+            return self._vocab_size
+        if value == -1 or value > self._max_logprobs:
+            asked = f"{value} (the whole vocabulary)" if value == -1 else str(value)
+            raise InvalidParameter(
+                f"Requested {kind} logprobs of {asked}, which is greater than max allowed: "
+                f"{self._max_logprobs} (--max-logprobs). (parameter={field}, value={value})",
+                param=field,
+            )
+        return value
+
+    def _check_ids(self, field: str, token_ids: Iterable[int]) -> None:
+        """Every id is an integer in the vocabulary."""
+        ids = token_ids if isinstance(token_ids, list) else list(token_ids)
+        vocab_size = self._vocab_size
+        try:
+            array("q", ids)  # integers of 64 bits, nothing else
+            is_right = min(ids) >= 0 and max(ids) < vocab_size
+        except (TypeError, OverflowError):
+            is_right = False
+        if is_right:
+            return
+        for token_id in ids:
+            if not isinstance(token_id, int) or not 0 <= token_id < vocab_size:
+                raise InvalidParameter(
+                    f"{field} contains token id {str(token_id)[:40]}, which is not in the model's "
+                    f"vocabulary of {vocab_size} tokens (ids 0 to {vocab_size - 1}).",
+                    param=field,
+                )
+        raise AssertionError(f"{field}: no offending id found")
+
+    def _encode_bad_words(self, words: list[str]) -> list[list[int]]:
+        """Token sequences that must not appear: each word as it is, and with a space before it
+        where that is a token of its own (vLLM's rule)."""
+        if len(words) > MAX_BAD_WORDS:
+            raise InvalidParameter(
+                f"bad_words has {len(words)} entries; at most {MAX_BAD_WORDS} are allowed.",
+                param="bad_words",
+            )
+        tokenizer = self._need_tokenizer("bad_words", "use logit_bias")
+        sequences: list[list[int]] = []
+        for word in words:
+            stripped = word.lstrip()
+            plain = tokenizer.encode(stripped, add_special_tokens=False)
+            spaced = tokenizer.encode(" " + stripped, add_special_tokens=False)
+            sequences.append(plain)
+            if len(spaced) == len(plain) and spaced[:1] != plain[:1]:
+                sequences.append(spaced)
+        sequences = [sequence for sequence in sequences if sequence]
+        num_tokens = sum(map(len, sequences))
+        if num_tokens > MAX_BAD_WORDS_TOKENS:
+            raise InvalidParameter(
+                f"bad_words has {num_tokens} tokens in all; at most {MAX_BAD_WORDS_TOKENS} are "
+                "allowed.",
+                param="bad_words",
+            )
+        return sequences
+
+    def _warn_of_two_bos(self, token_ids: list[int], request_id: str) -> None:
+        bos = None if self._tokenizer is None else self._tokenizer.bos_token_id
+        if bos is not None and token_ids[:2] == [bos, bos]:
+            logger.warning(
+                "Request %s: the prompt begins with two BOS tokens, one of them in its text; send "
+                "add_special_tokens=false if that is not meant.",
+                request_id,
+            )
