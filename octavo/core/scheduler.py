@@ -1,0 +1,456 @@
+"""Decides what each step computes, and turns what came out into outputs.
+
+There are no prefill and decode phases: every request has `num_computed_tokens`, which chases the
+number of its tokens; a step hands out one budget of tokens, first to running requests in their
+order, then to waiting ones. Chunked prefill, prefix hits, decoding and resuming after preemption
+are all this one rule. If blocks run out, the last request in (fcfs) or the worst (priority) is
+preempted: it loses its blocks and starts again from the front of the queue, finding in the prefix
+cache what nobody took.
+
+Called by: `octavo/core/engine_core.py`. Uses: `request_queue.py`, `kv_cache_manager.py`,
+`scheduled_step.py`, `stop_check.py`. Runs in: EngineCore.
+Owns: all live requests and their order. Knows nothing of: sockets, tensors, text.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+
+from octavo.config.engine import SchedulerConfig
+from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.request import Request, RequestStatus
+from octavo.core.request_queue import make_request_queue
+from octavo.core.scheduled_step import ScheduledStep, StepBuilder
+from octavo.core.stop_check import check_stop
+from octavo.messages.engine import (
+    EngineCoreOutput,
+    EngineCoreRequest,
+    FinishReason,
+    PrefixCacheStats,
+    RequestEvents,
+    SchedulerStats,
+    TokenLogprobs,
+)
+from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.structured_output.manager import StructuredOutputManager
+
+logger = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """All requests of one engine core.
+
+    Args:
+        config: budgets and policy.
+        max_model_len: most tokens (prompt and generated) of a request.
+        kv: the blocks.
+        structured_output: grammars.
+    """
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        max_model_len: int,
+        kv: KVCacheManager,
+        structured_output: StructuredOutputManager,
+    ) -> None:
+        self._config = config
+        self._kv = kv
+        self._structured_output = structured_output
+        self._capacity_tokens = kv.capacity_tokens()
+        # a request that is alone and fills the whole cache ends there, as at the window's end
+        self._max_len = min(max_model_len, self._capacity_tokens)
+        self._watermark_blocks = int(config.watermark * kv.num_usable_blocks)
+        self._id_to_request: dict[str, Request] = {}
+        self._waiting = make_request_queue(config.policy)
+        self._running: list[Request] = []
+        self._in_flight: deque[ScheduledStep] = deque()
+        self._num_arrived = 0
+        self._finished_ids: list[str] = []  # the workers are told with the next step
+        self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
+        # (request, free blocks) when admission last failed: no use trying before there are more
+        self._short: tuple[Request, int] | None = None
+        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
+        self._last_num_scheduled_tokens = 0
+
+    # -- requests come and go -------------------------------------------------------------------
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        """Waiting and running requests."""
+        return len(self._id_to_request)
+
+    @property
+    def has_outputs(self) -> bool:
+        """True if requests have ended whose last output has not been taken."""
+        return bool(self._ended)
+
+    def add_request(self, message: EngineCoreRequest) -> None:
+        """Queues a request. One that could never fit in the cache ends at once, with an error."""
+        assert message.prompt_token_ids, "the front end refuses empty prompts"
+        assert message.request_id not in self._id_to_request, (
+            f"request {message.request_id} is running already"
+        )
+        request = Request(message, index=self._num_arrived, queued_s=time.monotonic())
+        self._num_arrived += 1
+        if request.num_prompt_tokens > self._capacity_tokens:
+            request.status = RequestStatus.FINISHED
+            self._ended.append(
+                _last_output(
+                    request,
+                    FinishReason.ERROR,
+                    f"The prompt has {request.num_prompt_tokens} tokens, but the whole KV cache "
+                    f"holds {self._capacity_tokens}: shorten it, or start the server with a larger "
+                    "--kv-cache-memory-bytes.",
+                )
+            )
+            return
+        self._id_to_request[request.request_id] = request
+        self._structured_output.add(message)
+        self._waiting.add(request)
+
+    def abort_requests(
+        self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT
+    ) -> list[str]:
+        """Ends requests, wherever they are; ids that are unknown or have ended are ignored.
+
+        Returns:
+            The ids that were alive. Their last output comes with the next `take_outputs`.
+        """
+        aborted = []
+        for request_id in request_ids:
+            request = self._id_to_request.get(request_id)
+            if request is not None:
+                self._end(request)
+                self._ended.append(_last_output(request, reason, None))
+                aborted.append(request_id)
+        if aborted:
+            self._drop_ended_from_running()
+        return aborted
+
+    def abort_all(self) -> list[str]:
+        """Ends every request; see `abort_requests`."""
+        return self.abort_requests(list(self._id_to_request))
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
+        return self._kv.reset_prefix_cache()
+
+    # -- a step begins --------------------------------------------------------------------------
+
+    def schedule(self) -> SchedulerOutput | None:
+        """Decides the next step; None if nothing can be computed now.
+
+        Requests are advanced as if the step were done, so the next step may be scheduled before
+        this one's result is there.
+        """
+        step = StepBuilder(self._config.max_num_batched_tokens)
+        if self._schedule_running(step):
+            self._schedule_waiting(step)
+        if not step:
+            return None
+        scheduled = step.build(self._kv, self._finished_ids)
+        self._finished_ids = []
+        self._in_flight.append(scheduled)
+        output = scheduled.output
+        output.grammar = self._structured_output.masks(list(output.num_scheduled_tokens))
+        self._last_num_scheduled_tokens = output.total_num_scheduled_tokens
+        return output
+
+    def _schedule_running(self, step: StepBuilder) -> bool:
+        """Gives running requests their tokens. False if one had to be preempted: then no waiting
+        request is admitted in this step, or it would take the place of the preempted one."""
+        running, extend = self._running, self._kv.extend
+        cap = self._long_prefill_cap()
+        index, none_preempted = 0, True
+        while index < len(running) and step.token_budget > 0:
+            request = running[index]
+            computed, pending = request.num_computed_tokens, request.num_pending_samples
+            if pending and self._reaches_its_end(request):
+                index += 1
+                continue
+            num_tokens = len(request.all_token_ids) + pending - computed
+            num_tokens = min(num_tokens, step.token_budget, cap)
+            blocks = extend(request, computed + num_tokens)
+            if blocks is None:
+                none_preempted = False
+                blocks = self._extend_by_preempting(request, computed + num_tokens, step)
+                if blocks is None:  # it was the victim itself
+                    break
+                index = running.index(request)
+            step.add_running(request, num_tokens, blocks)
+            index += 1
+        return none_preempted
+
+    def _extend_by_preempting(
+        self, request: Request, num_tokens: int, step: StepBuilder
+    ) -> list[list[int]] | None:
+        """Preempts requests until `request` has its blocks; None if it came to its own turn."""
+        while True:
+            victim = self._victim()
+            step.withdraw(victim)
+            self._preempt(victim)
+            if victim is request:
+                return None
+            blocks = self._kv.extend(request, num_tokens)
+            if blocks is not None:
+                return blocks
+
+    def _victim(self) -> Request:
+        if self._config.policy == "priority":
+            return max(self._running, key=Request.sort_key)
+        return self._running[-1]
+
+    def _preempt(self, request: Request) -> None:
+        self._running.remove(request)
+        self._kv.release(request)
+        request.status = RequestStatus.PREEMPTED
+        request.num_computed_tokens = 0
+        request.num_preemptions += 1
+        self._num_preemptions += 1
+        self._finished_ids.append(request.request_id)
+        self._waiting.put_back(request)
+
+    def _schedule_waiting(self, step: StepBuilder) -> None:
+        """Admits waiting requests in their order while there are budget, rows and blocks."""
+        waiting, running = self._waiting, self._running
+        skipped = []
+        reserved = self._blocks_promised() if waiting else 0
+        while waiting and step.token_budget > 0 and len(running) < self._config.max_num_seqs:
+            request = waiting.peek()
+            if not self._structured_output.is_ready(request.request_id):
+                skipped.append(waiting.pop())
+                continue
+            reserved_by_it = self._admit(request, step, reserved)
+            if reserved_by_it is None:
+                break
+            reserved += reserved_by_it
+        for request in reversed(skipped):
+            waiting.put_back(request)
+
+    def _admit(self, request: Request, step: StepBuilder, reserved: int) -> int | None:
+        """Tries to start a waiting request.
+
+        Args:
+            reserved: blocks that requests which were admitted before it will need for tokens they
+                have already.
+
+        Returns:
+            The blocks it will need beyond this step for the tokens it has, or None if it must wait.
+        """
+        kv = self._kv
+        if self._short is not None:
+            short_request, free = self._short
+            if short_request is request and kv.num_free_blocks <= free and self._running:
+                return None
+        hit = kv.find_prefix(request)
+        remaining = request.num_tokens - hit.num_tokens
+        if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
+            return None
+        num_tokens = min(remaining, step.token_budget, self._long_prefill_cap())
+        later = 0
+        if self._config.scheduler_reserve_full_isl:
+            later = kv.num_blocks_later(request, hit.num_tokens + num_tokens)
+        keep_free = reserved + later + self._watermark_blocks if self._running else 0
+        tables = kv.admit(request, hit, num_tokens, keep_free=keep_free)
+        if tables is None:
+            self._short = (request, kv.num_free_blocks)
+            return None
+        self._short = None
+        self._start(request, hit.num_tokens)
+        step.add_new(request, num_tokens, tables)
+        return later
+
+    def _start(self, request: Request, num_cached_tokens: int) -> None:
+        popped = self._waiting.pop()
+        assert popped is request
+        if request.num_cached_tokens is None:  # a resumed request finds mostly its own blocks
+            request.num_cached_tokens = num_cached_tokens
+            request.scheduled_s = time.monotonic()
+            if request.reads_prefix_cache:
+                self._prefix_queries += request.num_tokens
+                self._prefix_hits += num_cached_tokens
+        request.status = RequestStatus.RUNNING
+        request.num_computed_tokens = num_cached_tokens
+        self._running.append(request)
+
+    def _blocks_promised(self) -> int:
+        """Blocks that running requests still need for prompts that are not fully computed."""
+        if not self._config.scheduler_reserve_full_isl:
+            return 0
+        return sum(
+            self._kv.num_blocks_later(request, request.num_computed_tokens)
+            for request in self._running
+            if request.num_computed_tokens < request.num_tokens - 1
+        )
+
+    def _long_prefill_cap(self) -> int:
+        """Most tokens of one request in a step; there is no cap for one that is alone."""
+        threshold = self._config.long_prefill_token_threshold
+        if threshold > 0 and len(self._id_to_request) > 1:
+            return threshold
+        return self._config.max_num_batched_tokens
+
+    def _reaches_its_end(self, request: Request) -> bool:
+        """True if the samples on their way make the request as long as it may become."""
+        pending = request.num_pending_samples
+        return (
+            request.num_output_tokens + pending >= request.max_tokens
+            or request.num_tokens + pending >= self._max_len
+        )
+
+    # -- a step ends ----------------------------------------------------------------------------
+
+    def update_from_output(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
+        """Takes the result of the oldest step on its way: appends tokens, ends what is done."""
+        step = self._in_flight.popleft()
+        if result.failed:
+            self._end_failed(result.failed, step)
+        requests: Iterable[Request] = step.requests
+        if step.void:
+            requests = [request for request in requests if request not in step.void]
+        must_end = self._structured_output.accept(result.sampled_token_ids)
+        sampled, logprobs = result.sampled_token_ids, result.logprobs
+        prompt_logprobs = result.prompt_logprobs or {}
+        outputs = []
+        any_ended = False
+        for request in requests:
+            request_id = request.request_id
+            if request.status is RequestStatus.FINISHED:
+                continue
+            token_ids = sampled.get(request_id)
+            if not token_ids:
+                if request_id in prompt_logprobs:
+                    outputs.append(_prompt_output(request, prompt_logprobs[request_id]))
+                continue
+            request.num_pending_samples -= 1
+            is_first = request.num_output_tokens == 0
+            stop = self._append_tokens(request, token_ids)
+            if stop is None and request_id in must_end:
+                stop = FinishReason.STOP, None
+            output = EngineCoreOutput(request_id, token_ids)
+            if logprobs:
+                output.logprobs = _first(logprobs.get(request_id), len(token_ids))
+            if is_first:
+                output.num_cached_tokens = request.num_cached_tokens or 0
+                output.events = _events(request)
+                output.prompt_logprobs = prompt_logprobs.get(request_id)
+            if stop is not None:
+                output.finish_reason, output.stop_reason = stop
+                output.num_cached_tokens = request.num_cached_tokens or 0
+                output.events = _events(request)
+                self._end(request)
+                any_ended = True
+            outputs.append(output)
+        if any_ended:
+            self._drop_ended_from_running()
+        return outputs
+
+    def take_outputs(self) -> list[EngineCoreOutput]:
+        """The last outputs of requests that ended outside a step."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def stats(self) -> SchedulerStats:
+        """State now; counts since the last call."""
+        stats = SchedulerStats(
+            num_running_reqs=len(self._running),
+            num_waiting_reqs=len(self._waiting),
+            kv_cache_usage=self._kv.usage,
+            prefix_cache=PrefixCacheStats(self._prefix_queries, self._prefix_hits),
+            num_preemptions=self._num_preemptions,
+            num_scheduled_tokens=self._last_num_scheduled_tokens,
+        )
+        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
+        self._last_num_scheduled_tokens = 0
+        return stats
+
+    def _append_tokens(
+        self, request: Request, token_ids: list[int]
+    ) -> tuple[FinishReason, int | None] | None:
+        """Appends tokens one by one up to the one that ends the request; the rest is cut off
+        `token_ids`."""
+        if request.max_tokens == 0:  # only the prompt was wanted
+            token_ids.clear()
+            return FinishReason.LENGTH, None
+        for index, token_id in enumerate(token_ids):
+            request.all_token_ids.append(token_id)
+            stop = check_stop(request, self._max_len)
+            if stop is not None:
+                del token_ids[index + 1 :]
+                return stop
+        return None
+
+    def _end(self, request: Request) -> None:
+        """Frees what a request holds. Its last output is the caller's business."""
+        if request.status is RequestStatus.RUNNING:
+            self._finished_ids.append(request.request_id)
+        else:
+            self._waiting.remove(request)
+        request.status = RequestStatus.FINISHED
+        self._kv.release(request)
+        self._structured_output.forget(request.request_id)
+        del self._id_to_request[request.request_id]
+
+    def _drop_ended_from_running(self) -> None:
+        # in place: linear however many ended, and nobody holds an old list
+        self._running[:] = [r for r in self._running if r.status is RequestStatus.RUNNING]
+
+    def _end_failed(self, failed: dict[str, str], step: ScheduledStep) -> None:
+        """Ends the requests whose part of a step failed, and nobody else.
+
+        What they should have written into blocks is not there. Blocks that became findable with the
+        step lose their names; requests that found them already compute everything again.
+        """
+        spoiled: set[int] = set()
+        for request in step.requests:
+            message = failed.get(request.request_id)
+            if message is not None and not request.is_finished:
+                logger.error("Request %s failed: %s", request.request_id, message)
+                self._end(request)
+                self._ended.append(_last_output(request, FinishReason.ERROR, message))
+                spoiled |= self._unname_unproven(request, step)
+        self._drop_ended_from_running()
+        while spoiled:  # who holds a spoiled block has spoiled those it has computed since
+            holders = [r for r in self._running if self._kv.holds_any(r, spoiled)]
+            spoiled = set()
+            for request in reversed(holders):
+                self._preempt(request)
+                request.num_pending_samples = 0
+                for unproven in (step, *self._in_flight):
+                    unproven.void.add(request)
+                spoiled |= self._unname_unproven(request, step)
+
+    def _unname_unproven(self, request: Request, step: ScheduledStep) -> set[int]:
+        """Takes back the names that a request's blocks got with `step` or a later one."""
+        blocks = [b for s in (step, *self._in_flight) for b in s.named.get(request, ())]
+        return self._kv.unname(blocks)
+
+
+def _events(request: Request) -> RequestEvents:
+    return RequestEvents(request.queued_s, request.scheduled_s, request.num_preemptions)
+
+
+def _last_output(request: Request, reason: FinishReason, error: str | None) -> EngineCoreOutput:
+    return EngineCoreOutput(
+        request.request_id,
+        [],
+        finish_reason=reason,
+        num_cached_tokens=request.num_cached_tokens or 0,
+        events=_events(request),
+        error=error,
+    )
+
+
+def _prompt_output(
+    request: Request, prompt_logprobs: list[TokenLogprobs | None]
+) -> EngineCoreOutput:
+    return EngineCoreOutput(request.request_id, [], prompt_logprobs=prompt_logprobs)
+
+
+def _first(logprobs: list[TokenLogprobs] | None, count: int) -> list[TokenLogprobs] | None:
+    return logprobs if logprobs is None or len(logprobs) <= count else logprobs[:count]
