@@ -1,0 +1,72 @@
+"""`Executor`: how the engine core reaches the device(s), whatever processes are in between.
+
+Order of calls: `load`, `memory_report`, `kv_cache_specs`, `initialize_kv_cache`, `warm_up`, then
+`execute_model` once per step, at last `shutdown`.
+
+Runs in: EngineCore. Implemented by: `uniproc.py`. Used by: `octavo/core/engine_core.py`.
+Knows nothing of: requests' text, queues, sockets of the front end.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from concurrent.futures import Future
+
+from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+
+
+class Executor(ABC):
+    """Workers behind one object."""
+
+    @abstractmethod
+    def load(self) -> None:
+        """Prepares the devices and loads the weights.
+
+        Raises:
+            StartupError: the model cannot be loaded; the sentence says why.
+        """
+
+    @abstractmethod
+    def memory_report(self) -> MemoryReport:
+        """Memory after the weights are loaded."""
+
+    @abstractmethod
+    def kv_cache_specs(self) -> list[KVCacheSpec]:
+        """The cache that each attention layer needs."""
+
+    @abstractmethod
+    def initialize_kv_cache(self, config: KVCacheConfig) -> None:
+        """Allocates the cache and makes the workers able to run steps.
+
+        Raises:
+            StartupError: the memory cannot be had.
+        """
+
+    @abstractmethod
+    def warm_up(self) -> float:
+        """Runs real steps; returns the seconds that a step of the most tokens takes."""
+
+    @abstractmethod
+    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+        """Runs one step. The future holds the workers' exception when the step could not run."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Sentences for the log: what was decided about the model on these devices."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Makes the running step, and every later one, end early. Any thread."""
+
+    @abstractmethod
+    def check_health(self) -> None:
+        """Returns if every worker is alive.
+
+        Raises:
+            EngineDead: one is not.
+        """
+
+    @abstractmethod
+    def shutdown(self) -> None:
+        """Frees devices and workers. May be called more than once."""

@@ -1,0 +1,224 @@
+"""The CPUs and the memory this process may use: affinity, cgroup limits, cores, instruction sets.
+
+Everything is read from /proc and /sys below an injectable root, so that tests can build machines
+out of files. Both cgroup versions are read, and every level of nesting counts: a limit on a parent
+binds as much as one on the process's own group.
+
+Runs in: every process. Knows nothing of: models, kernels, flags.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo.config.facts import DeviceFacts
+
+_AVX2 = {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}
+_AVX512_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
+#: instruction-set levels of the native library, best first, and the CPU flags each needs
+ISA_FLAGS: dict[str, set[str]] = {
+    "avx512_bf16": _AVX512_VNNI | {"avx512_bf16"},
+    "avx512_vnni": _AVX512_VNNI,
+    "avx2": _AVX2,
+}
+
+
+def cpu_facts() -> DeviceFacts:
+    """The share of this machine that this process may use, measured now."""
+    return CpuPlatform().facts()
+
+
+def available_memory_bytes() -> int:
+    """Memory this process may still take: cgroup limits and RAM less what is in use."""
+    return CpuPlatform().memory().available_bytes
+
+
+def default_num_threads(facts: DeviceFacts) -> int:
+    """Compute threads when nothing is given: physical cores within affinity and quota.
+
+    The quota is rounded down: a thread that the quota cannot pay for makes the others wait.
+    """
+    cores = facts.num_physical_cores
+    if facts.cpu_quota is not None:
+        cores = min(cores, int(facts.cpu_quota))
+    return max(cores, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes this process may use in all, and those still free of them."""
+
+    limit_bytes: int
+    available_bytes: int
+
+
+class CpuPlatform:
+    """A Linux machine seen through its files.
+
+    Args:
+        root: folder that holds `proc` and `sys`.
+        affinity: the CPUs this process may run on.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str] = "/",
+        affinity: Callable[[], set[int]] = lambda: os.sched_getaffinity(0),
+    ) -> None:
+        self._root = Path(root)
+        self._affinity = affinity
+
+    def facts(self) -> DeviceFacts:
+        """Everything at once."""
+        affinity = sorted(self._affinity())
+        flags, name = self._cpu_info()
+        memory = self.memory()
+        return DeviceFacts(
+            isa=best_isa(flags),
+            cpu_name=name,
+            num_physical_cores=self._num_physical_cores(affinity),
+            num_logical_cpus=len(self._cpu_list("sys/devices/system/cpu/online")) or len(affinity),
+            cpu_affinity=affinity,
+            cpu_quota=self.cpu_quota(),
+            memory_limit_bytes=memory.limit_bytes,
+            memory_available_bytes=memory.available_bytes,
+            num_numa_nodes=max(len(self._cpu_list("sys/devices/system/node/online")), 1),
+        )
+
+    def cpu_quota(self) -> float | None:
+        """The tightest cgroup quota in CPUs; None: no limit."""
+        quotas = []
+        for folder in self._cgroup_folders("cpu"):
+            fields = _read(folder / "cpu.max").split()  # version 2: "150000 100000" or "max ..."
+            if not fields:
+                fields = [
+                    _read(folder / "cpu.cfs_quota_us"),
+                    _read(folder / "cpu.cfs_period_us"),
+                ]
+            if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
+                quotas.append(int(fields[0]) / int(fields[1]))
+        return min(quotas, default=None)
+
+    def memory(self) -> Memory:
+        """The tightest limit and the least free memory over the machine and all cgroup levels."""
+        meminfo = _table(_read(self._root / "proc/meminfo"))
+        limit, available = meminfo["MemTotal"] * 1024, meminfo["MemAvailable"] * 1024
+        for folder in self._cgroup_folders("memory"):
+            for limit_name, usage_name in (
+                ("memory.max", "memory.current"),
+                ("memory.high", "memory.current"),
+                ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+            ):
+                group_limit, usage = _read(folder / limit_name), _read(folder / usage_name)
+                if not group_limit.isdigit() or not usage.isdigit():
+                    continue
+                # the page cache of files is given back under pressure
+                stat = _table(_read(folder / "memory.stat"))
+                prefix = "total_" if "total_inactive_file" in stat else ""
+                cache = stat.get(f"{prefix}inactive_file", 0) + stat.get(f"{prefix}active_file", 0)
+                limit = min(limit, int(group_limit))
+                available = min(available, int(group_limit) - max(int(usage) - cache, 0))
+        return Memory(limit, max(available, 0))
+
+    def _num_physical_cores(self, affinity: list[int]) -> int:
+        """Cores that have at least one thread in `affinity`."""
+        cores = set()
+        for cpu in affinity:
+            topology = f"sys/devices/system/cpu/cpu{cpu}/topology/"
+            siblings = self._cpu_list(topology + "core_cpus_list") or self._cpu_list(
+                topology + "thread_siblings_list"
+            )
+            cores.add(tuple(siblings) or (cpu,))
+        return len(cores)
+
+    def _cpu_info(self) -> tuple[set[str], str]:
+        """Flags and name of the first CPU."""
+        flags: set[str] = set()
+        name = ""
+        for line in _read(self._root / "proc/cpuinfo").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("flags", "Features") and not flags:
+                flags = set(value.split())
+            elif key.strip() == "model name" and not name:
+                name = value.strip()
+        return flags, name or os.uname().machine
+
+    def _cpu_list(self, path: str) -> list[int]:
+        """Numbers of a list such as "0-3,8"; empty when the file is not there."""
+        numbers: list[int] = []
+        for part in _read(self._root / path).split(","):
+            first, _, last = part.partition("-")
+            if first.isdigit():
+                numbers.extend(range(int(first), int(last or first) + 1))
+        return numbers
+
+    def _cgroup_folders(self, controller: str) -> Iterator[Path]:
+        """This process's group of a controller and its parents, innermost first."""
+        membership = self._cgroup_membership()
+        for line in _read(self._root / "proc/self/mountinfo").splitlines():
+            head, _, tail = line.partition(" - ")
+            mount_root, mount_point = head.split()[3:5]
+            filesystem, _, options = tail.split(maxsplit=2)
+            if filesystem == "cgroup2":
+                group = membership.get("")
+            elif filesystem == "cgroup" and controller in options.split(","):
+                group = membership.get(controller)
+            else:
+                continue
+            if group is None:
+                continue
+            mount = self._root / mount_point.lstrip("/")
+            folder = mount / _relative(group, mount_root)
+            while True:
+                yield folder
+                if folder == mount:
+                    break
+                folder = folder.parent
+
+    def _cgroup_membership(self) -> dict[str, str]:
+        """Controller -> path of the group; "" is version 2's only hierarchy."""
+        controller_to_group = {}
+        for line in _read(self._root / "proc/self/cgroup").splitlines():
+            _, controllers, group = line.split(":", maxsplit=2)
+            for controller in controllers.split(","):
+                controller_to_group[controller] = group
+        return controller_to_group
+
+
+def best_isa(flags: set[str]) -> str:
+    """The best level whose instructions are all among a CPU's flags."""
+    return next((isa for isa, needed in ISA_FLAGS.items() if needed <= flags), "scalar")
+
+
+def _relative(group: str, mount_root: str) -> str:
+    """Path of a group below its mount.
+
+    In a container the mount shows only the part below `mount_root`, and a group outside of it
+    (seen through a namespace) is the mount itself.
+    """
+    if mount_root != "/":
+        if group != mount_root and not group.startswith(mount_root + "/"):
+            return ""
+        group = group[len(mount_root) :]
+    return "" if ".." in group else group.strip("/")
+
+
+def _read(path: Path) -> str:
+    """A file's text without the line end; empty when it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _table(text: str) -> dict[str, int]:
+    """Lines of "name[:] number ..." as a dict."""
+    table = {}
+    for line in text.splitlines():
+        fields = line.split()
+        if len(fields) >= 2 and fields[1].isdigit():
+            table[fields[0].rstrip(":")] = int(fields[1])
+    return table

@@ -1,0 +1,236 @@
+"""Sampling state of all request rows, and the arrays of one step made from it.
+
+Numbers every request has lie in arrays over rows and are gathered; lists and masks, which few
+requests have, are objects in dicts and cost nothing when there are none.
+
+Runs in: workers. Owns: per-row sampling state. Knows nothing of: schedulers, devices, text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from octavo.ops.step import Int32Array, SamplingArrays, UInt32Array
+from octavo.sample.logit_bias import LogitBias, logit_biases
+from octavo.sample.seed import request_seed
+from octavo.sample.seen_tokens import SeenTokens
+from octavo.sample.token_mask import allowed_token_mask, num_mask_words
+from octavo.sampling_params import SamplingParams
+
+
+class SamplingRows:
+    """One entry per request row.
+
+    Args:
+        max_requests: number of rows.
+        vocab_size: columns of the logits.
+        engine_seed: seeds requests that bring no seed.
+    """
+
+    def __init__(self, *, max_requests: int, vocab_size: int, engine_seed: int) -> None:
+        self._vocab_size = vocab_size
+        self._engine_seed = engine_seed
+        self._temperature = np.zeros(max_requests, np.float32)
+        self._top_p = np.ones(max_requests, np.float32)
+        self._min_p = np.zeros(max_requests, np.float32)
+        self._top_k = np.zeros(max_requests, np.int32)
+        self._seed = np.zeros(max_requests, np.uint64)
+        self._num_logprobs = np.full(max_requests, -1, np.int32)
+        self._num_prompt_logprobs = np.full(max_requests, -1, np.int32)
+        self._repetition_penalty = np.ones(max_requests, np.float32)
+        self._presence_penalty = np.zeros(max_requests, np.float32)
+        self._frequency_penalty = np.zeros(max_requests, np.float32)
+        self._row_to_seen: dict[int, SeenTokens] = {}
+        self._row_to_biases: dict[int, list[LogitBias]] = {}
+        self._row_to_mask: dict[int, UInt32Array] = {}
+
+    def add(
+        self,
+        row: int,
+        request_id: str,
+        params: SamplingParams,
+        *,
+        prompt_token_ids: Sequence[int],
+        output_token_ids: Sequence[int],
+        eos_token_ids: Sequence[int],
+    ) -> None:
+        """Sets a row to a request that has generated `output_token_ids` so far."""
+        self._temperature[row] = params.temperature
+        self._top_p[row] = params.top_p
+        self._min_p[row] = params.min_p
+        self._top_k[row] = params.top_k if params.top_k < self._vocab_size else 0
+        self._seed[row] = request_seed(params.seed, self._engine_seed, request_id)
+        self._num_logprobs[row] = self._logprob_count(params.logprobs)
+        self._num_prompt_logprobs[row] = self._logprob_count(params.prompt_logprobs)
+        self._repetition_penalty[row] = params.repetition_penalty
+        self._presence_penalty[row] = params.presence_penalty
+        self._frequency_penalty[row] = params.frequency_penalty
+        if (
+            params.repetition_penalty != 1
+            or params.presence_penalty != 0
+            or params.frequency_penalty != 0
+        ):
+            self._row_to_seen[row] = SeenTokens(prompt_token_ids, output_token_ids)
+        if biases := logit_biases(params, eos_token_ids):
+            self._row_to_biases[row] = biases
+            for bias in biases:
+                for token_id in output_token_ids:
+                    bias.append(token_id)
+        if params.allowed_token_ids is not None:
+            self._row_to_mask[row] = allowed_token_mask(params.allowed_token_ids, self._vocab_size)
+
+    def remove(self, row: int) -> None:
+        """Forgets a row's request."""
+        self._row_to_seen.pop(row, None)
+        self._row_to_biases.pop(row, None)
+        self._row_to_mask.pop(row, None)
+
+    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
+        """Tells that each of the rows [n] has generated a token [n]."""
+        if not self._row_to_seen and not self._row_to_biases:
+            return
+        for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+            if row in self._row_to_seen:
+                self._row_to_seen[row].append(token_id)
+            for bias in self._row_to_biases.get(row, ()):
+                bias.append(token_id)
+
+    def wants_prompt_logprobs(self, rows: Int32Array) -> bool:
+        """True when any of these rows' requests asked for them."""
+        return bool((self._num_prompt_logprobs[rows] >= 0).any())
+
+    def has_prompt_logprobs(self, row: int) -> bool:
+        """True when this row's request asked for prompt logprobs."""
+        return bool(self._num_prompt_logprobs[row] >= 0)
+
+    def fill(
+        self,
+        arrays: SamplingArrays,
+        rows: Int32Array,
+        *,
+        output_index: Int32Array,
+        targets: Int32Array | None,
+        row_to_grammar_mask: Mapping[int, UInt32Array],
+    ) -> int:
+        """Writes the arrays of a step.
+
+        Args:
+            rows: [L] request row of each logit row.
+            output_index: [L] tokens the request has generated before.
+            targets: [L] the prompt token whose log-probability is wanted, or -1: draw one. None:
+                all are draws.
+            row_to_grammar_mask: [num_mask_words] masks of rows that a grammar constrains.
+
+        Returns:
+            The most logprobs any row reports; -1: none reports any.
+        """
+        count = len(rows)
+        # mode="clip" lets numpy write straight into `out`; rows are always in range
+        for source, out in (
+            (self._temperature, arrays.temperature),
+            (self._top_p, arrays.top_p),
+            (self._min_p, arrays.min_p),
+            (self._top_k, arrays.top_k),
+            (self._seed, arrays.seed),
+            (self._num_logprobs, arrays.num_logprobs),
+        ):
+            np.take(source, rows, out=out[:count], mode="clip")
+        arrays.output_index[:count] = output_index
+        arrays.state_row[:count] = rows
+        if targets is None:
+            arrays.target[:count] = -1
+        else:
+            arrays.target[:count] = targets
+            is_prompt = targets >= 0
+            arrays.state_row[:count][is_prompt] = -1
+            arrays.num_logprobs[:count][is_prompt] = self._num_prompt_logprobs[rows[is_prompt]]
+        self._fill_penalties(arrays, rows)
+        self._fill_biases(arrays, rows)
+        self._fill_masks(arrays, rows, row_to_grammar_mask)
+        return int(arrays.num_logprobs[:count].max(initial=-1))
+
+    def _logprob_count(self, asked: int | None) -> int:
+        if asked is None:
+            return -1
+        return self._vocab_size if asked == -1 else asked
+
+    def _drawing(self, arrays: SamplingArrays, rows: Int32Array) -> list[int]:
+        """Request row of each logit row, -1 where the logit row only reports a prompt token."""
+        drawing: list[int] = np.where(arrays.target[: len(rows)] >= 0, -1, rows).tolist()
+        return drawing
+
+    def _fill_penalties(self, arrays: SamplingArrays, rows: Int32Array) -> None:
+        arrays.uses_penalties = False
+        if not self._row_to_seen:
+            return
+        seen = [self._row_to_seen.get(row) for row in self._drawing(arrays, rows)]
+        if not any(seen):
+            return
+        count = len(rows)
+        arrays.uses_penalties = True
+        arrays.repetition_penalty[:count] = self._repetition_penalty[rows]
+        arrays.presence_penalty[:count] = self._presence_penalty[rows]
+        arrays.frequency_penalty[:count] = self._frequency_penalty[rows]
+        _set_offsets(arrays.seen_offsets, [0 if s is None else len(s.ids) for s in seen])
+        present = [s for s in seen if s is not None]
+        arrays.seen_ids = np.concatenate([s.ids for s in present])
+        arrays.seen_counts = np.concatenate([s.counts for s in present])
+
+    def _fill_biases(self, arrays: SamplingArrays, rows: Int32Array) -> None:
+        arrays.uses_bias = False
+        if not self._row_to_biases:
+            return
+        entries: list[tuple[int, float]] = []
+        lengths = []
+        for row in self._drawing(arrays, rows):
+            before = len(entries)
+            for bias in self._row_to_biases.get(row, ()):
+                entries.extend(bias.entries())
+            lengths.append(len(entries) - before)
+        if not entries:
+            return
+        arrays.uses_bias = True
+        _set_offsets(arrays.bias_offsets, lengths)
+        arrays.bias_ids = np.fromiter((e[0] for e in entries), np.int32, len(entries))
+        arrays.bias_values = np.fromiter((e[1] for e in entries), np.float32, len(entries))
+
+    def _fill_masks(
+        self,
+        arrays: SamplingArrays,
+        rows: Int32Array,
+        row_to_grammar_mask: Mapping[int, UInt32Array],
+    ) -> None:
+        arrays.uses_masks = False
+        if not self._row_to_mask and not row_to_grammar_mask:
+            return
+        count, num_masks = len(rows), 0
+        arrays.mask_row[:count] = -1
+        for index, row in enumerate(self._drawing(arrays, rows)):
+            allowed, grammar = self._row_to_mask.get(row), row_to_grammar_mask.get(row)
+            if allowed is None and grammar is None:
+                continue
+            if num_masks == len(arrays.masks):
+                arrays.masks = self._grown(arrays.masks, count)
+            mask = arrays.masks[num_masks]
+            mask[:] = 0xFFFFFFFF
+            for part in (allowed, grammar):
+                if part is not None:
+                    mask &= part
+            arrays.mask_row[index] = num_masks
+            num_masks += 1
+        arrays.uses_masks = num_masks > 0
+
+    def _grown(self, masks: UInt32Array, num_rows: int) -> UInt32Array:
+        """Room for the masks of `num_rows` rows, those written so far kept."""
+        grown = np.zeros((num_rows, num_mask_words(self._vocab_size)), np.uint32)
+        if len(masks):
+            grown[: len(masks)] = masks
+        return grown
+
+
+def _set_offsets(offsets: np.ndarray[tuple[int], np.dtype[np.int64]], lengths: list[int]) -> None:
+    """CSR offsets [L+1] from the row lengths [L]."""
+    offsets[0] = 0
+    np.cumsum(lengths, out=offsets[1 : len(lengths) + 1])

@@ -1,0 +1,151 @@
+"""One step of the scheduler as arrays: what the forward and sample segments read.
+
+Everything is gathered with numpy from the request rows into arrays that are allocated once; the
+Python work per step grows with the requests, not with their tokens.
+
+Runs in: workers. Owns: the step arrays. Knows nothing of: devices, models, queues.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from octavo.messages.step import SchedulerOutput
+from octavo.ops.step import Int32Array, SamplingArrays, StepArrays, UInt32Array
+from octavo.worker.request_states import RequestStates
+
+
+class InputBatch:
+    """The current step.
+
+    Attributes:
+        step: inputs of the forward segment.
+        sampling: inputs of the sample segment.
+        request_ids: [R] the requests in the order of the step.
+        rows: [R] their rows.
+        logit_requests: [L] index into `request_ids` of each logit row.
+        targets: [L] the prompt token a logit row reports, -1: it draws a token. None: all draw.
+        max_logprobs: most log-probabilities any row reports, -1: none does.
+        prompt_starts: requests (indices) that report prompt tokens and compute position 0 now.
+    """
+
+    def __init__(
+        self, states: RequestStates, *, max_tokens: int, max_requests: int, block_size: int
+    ) -> None:
+        num_groups, _, max_blocks = states.block_tables.shape
+        self._states = states
+        self._block_size = block_size
+        self.step = StepArrays(
+            max_tokens=max_tokens,
+            max_requests=max_requests,
+            num_groups=num_groups,
+            max_blocks=max_blocks,
+        )
+        self.sampling = SamplingArrays(max_tokens)
+        self.request_ids: list[str] = []
+        self.rows: Int32Array = np.zeros(0, np.int32)
+        self.logit_requests: Int32Array = np.zeros(0, np.int32)
+        self.targets: Int32Array | None = None
+        self.max_logprobs = -1
+        self.prompt_starts: list[int] = []
+        self._token_index: Int32Array = np.arange(max_tokens, dtype=np.int32)
+        self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
+
+    def prepare(self, scheduled: SchedulerOutput) -> None:
+        """Fills the arrays for one step; `states` has been updated with it."""
+        self.request_ids = list(scheduled.num_scheduled_tokens)
+        self.rows = self._states.rows(self.request_ids)
+        num_scheduled = np.fromiter(
+            scheduled.num_scheduled_tokens.values(), np.int32, len(self.request_ids)
+        )
+        self._fill_tokens(num_scheduled)
+        self._choose_logit_rows(num_scheduled)
+        self._fill_sampling(scheduled)
+
+    def _fill_tokens(self, num_scheduled: Int32Array) -> None:
+        states, step, rows = self._states, self.step, self.rows
+        num_requests, num_tokens = len(rows), int(num_scheduled.sum())
+        step.num_requests, step.num_tokens = num_requests, num_tokens
+        np.cumsum(num_scheduled, out=step.query_start[1 : num_requests + 1])
+        num_computed = states.num_computed_tokens[rows]
+        np.add(num_computed, num_scheduled, out=step.seq_lens[:num_requests])
+        # [T] request of each token, as index of the step and as row
+        request_of_token = np.repeat(self._request_index[:num_requests], num_scheduled)
+        row_of_token = rows[request_of_token]
+        positions = step.positions[:num_tokens]
+        np.subtract(
+            self._token_index[:num_tokens],
+            (step.query_start[:num_requests] - num_computed)[request_of_token],
+            out=positions,
+        )
+        step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
+        block_of_token = positions // self._block_size
+        offsets = positions - block_of_token * self._block_size
+        num_blocks = -(-int(step.seq_lens[:num_requests].max(initial=0)) // self._block_size)
+        for group in range(step.num_groups):
+            table = states.block_tables[group]
+            step.block_tables[group, :num_requests, :num_blocks] = table[rows, :num_blocks]
+            slots = step.slot_mapping[group, :num_tokens]
+            np.multiply(table[row_of_token, block_of_token], self._block_size, out=slots)
+            slots += offsets
+
+    def _choose_logit_rows(self, num_scheduled: Int32Array) -> None:
+        """A request draws when the step reaches its last token; prompt positions may report."""
+        states, step, rows = self._states, self.step, self.rows
+        num_requests = len(rows)
+        draws = step.seq_lens[:num_requests] == states.num_tokens[rows]
+        self.targets = None
+        self.prompt_starts = []
+        if states.sampling.wants_prompt_logprobs(rows):
+            self._add_prompt_rows(draws)
+        else:
+            self.logit_requests = np.flatnonzero(draws).astype(np.int32)
+            step.num_logits = len(self.logit_requests)
+            step.logit_rows[: step.num_logits] = step.query_start[self.logit_requests + 1] - 1
+
+    def _add_prompt_rows(self, draws: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
+        states, step = self._states, self.step
+        logit_rows: list[int] = []
+        requests: list[int] = []
+        targets: list[int] = []
+        for index, row in enumerate(self.rows.tolist()):
+            start, end = int(step.query_start[index]), int(step.query_start[index + 1])
+            first_position = int(step.positions[start])
+            if states.reports_prompt_logprobs(row):
+                if first_position == 0:
+                    self.prompt_starts.append(index)
+                # position p scores the prompt's token p + 1
+                count = min(end - start, int(states.num_prompt_tokens[row]) - 1 - first_position)
+                for token in range(max(count, 0)):
+                    logit_rows.append(start + token)
+                    requests.append(index)
+                    targets.append(int(states.token_ids[row, first_position + token + 1]))
+            if draws[index]:
+                logit_rows.append(end - 1)
+                requests.append(index)
+                targets.append(-1)
+        step.num_logits = len(logit_rows)
+        step.logit_rows[: len(logit_rows)] = logit_rows
+        self.logit_requests = np.array(requests, np.int32)
+        self.targets = np.array(targets, np.int32)
+
+    def _fill_sampling(self, scheduled: SchedulerOutput) -> None:
+        states = self._states
+        rows = self.rows[self.logit_requests]
+        self.max_logprobs = states.sampling.fill(
+            self.sampling,
+            rows,
+            output_index=states.num_tokens[rows] - states.num_prompt_tokens[rows],
+            targets=self.targets,
+            row_to_grammar_mask=self._grammar_masks(scheduled),
+        )
+
+    def _grammar_masks(self, scheduled: SchedulerOutput) -> dict[int, UInt32Array]:
+        grammar = scheduled.grammar
+        if grammar is None:
+            return {}
+        masks = np.frombuffer(grammar.mask, np.uint32).reshape(len(grammar.request_ids), -1)
+        return {
+            self._states.row(request_id): masks[index]
+            for index, request_id in enumerate(grammar.request_ids)
+        }

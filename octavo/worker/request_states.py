@@ -1,0 +1,125 @@
+"""What the worker remembers of each request: one row per request, columns are arrays.
+
+A row holds the token ids, how many of them are computed, the block table of every KV group and the
+sampling state. Rows are reused; the scheduler's full data comes once, then only differences.
+
+Runs in: workers. Owns: the rows. Knows nothing of: devices, models, queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.ops.step import Int32Array
+from octavo.sample.sampling_rows import SamplingRows
+
+
+class RequestStates:
+    """The rows of all requests that the scheduler has given to this worker and not taken back.
+
+    Args:
+        sampling: the sampling columns.
+        max_requests: number of rows.
+        max_model_len: most tokens of a request.
+        num_groups: KV groups.
+        block_size: tokens per block.
+    """
+
+    def __init__(
+        self,
+        sampling: SamplingRows,
+        *,
+        max_requests: int,
+        max_model_len: int,
+        num_groups: int,
+        block_size: int,
+    ) -> None:
+        self.sampling = sampling
+        max_blocks = -(-max_model_len // block_size)
+        # pages are touched as rows fill, so wide rows cost nothing while requests are short
+        self.token_ids: Int32Array = np.zeros((max_requests, max_model_len + 1), np.int32)
+        self.num_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.num_prompt_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.num_computed_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
+        self._num_blocks = [[0] * num_groups for _ in range(max_requests)]
+        self._id_to_row: dict[str, int] = {}
+        self._free_rows = list(range(max_requests - 1, -1, -1))
+        self._is_resumed = np.zeros(max_requests, bool)
+
+    def __len__(self) -> int:
+        return len(self._id_to_row)
+
+    def update(self, step: SchedulerOutput) -> None:
+        """Applies what the scheduler says has changed."""
+        for request_id in step.finished_request_ids:
+            self._remove(request_id)
+        for new in step.new_requests:
+            self._add(new)
+        for running in step.running_requests:
+            self._advance(running)
+
+    def rows(self, request_ids: Sequence[str]) -> Int32Array:
+        """[R] the rows of these requests."""
+        id_to_row = self._id_to_row
+        return np.array([id_to_row[request_id] for request_id in request_ids], np.int32)
+
+    def row(self, request_id: str) -> int:
+        """The row of one request."""
+        return self._id_to_row[request_id]
+
+    def reports_prompt_logprobs(self, row: int) -> bool:
+        """True when prompt positions computed now must be reported.
+
+        A request preempted after its first generated token has reported all of them already.
+        """
+        return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
+
+    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
+        """Adds one generated token [n] to each of the rows [n]."""
+        self.token_ids[rows, self.num_tokens[rows]] = token_ids
+        self.num_tokens[rows] += 1
+        self.sampling.append(rows, token_ids)
+
+    def _add(self, new: NewRequestData) -> None:
+        assert new.request_id not in self._id_to_row, f"request {new.request_id} is known already"
+        row = self._free_rows.pop()
+        self._id_to_row[new.request_id] = row
+        num_tokens, num_prompt_tokens = len(new.token_ids), new.num_prompt_tokens
+        self.token_ids[row, :num_tokens] = new.token_ids
+        self.num_tokens[row] = num_tokens
+        self.num_prompt_tokens[row] = num_prompt_tokens
+        self.num_computed_tokens[row] = new.num_computed_tokens
+        self._is_resumed[row] = num_tokens > num_prompt_tokens
+        self._num_blocks[row] = [0] * len(self.block_tables)
+        self._extend_blocks(row, new.block_ids)
+        self.sampling.add(
+            row,
+            new.request_id,
+            new.sampling_params,
+            prompt_token_ids=new.token_ids[:num_prompt_tokens],
+            output_token_ids=new.token_ids[num_prompt_tokens:],
+            eos_token_ids=new.eos_token_ids,
+        )
+
+    def _advance(self, running: RunningRequestData) -> None:
+        row = self._id_to_row[running.request_id]
+        self.num_computed_tokens[row] = running.num_computed_tokens
+        self._extend_blocks(row, running.new_block_ids)
+
+    def _extend_blocks(self, row: int, block_ids: list[list[int]]) -> None:
+        for group, ids in enumerate(block_ids):
+            if ids:
+                first = self._num_blocks[row][group]
+                self.block_tables[group, row, first : first + len(ids)] = ids
+                self._num_blocks[row][group] = first + len(ids)
+
+    def _remove(self, request_id: str) -> None:
+        # a request that ended before its first step was never sent here
+        row = self._id_to_row.pop(request_id, None)
+        if row is not None:
+            self.sampling.remove(row)
+            self._free_rows.append(row)

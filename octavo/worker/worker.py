@@ -1,0 +1,201 @@
+"""`Worker`: one device from bare to serving: load weights, allocate the cache, warm up, run steps.
+
+Runs in: EngineCore (uniproc) or a worker process. Owns: backend, model, cache, runner.
+Knows nothing of: queues, sockets, text.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
+from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from octavo.models.base import CausalLM
+from octavo.models.registry import model_class
+from octavo.ops.backend import Backend, CompiledNetwork, Network
+from octavo.ops.interface import Tensor
+from octavo.platforms.cpu import available_memory_bytes
+from octavo.sample.recorder import record_sampling
+from octavo.sample.sampling_rows import SamplingRows
+from octavo.sampling_params import SamplingParams
+from octavo.weights.checkpoint import Checkpoint, open_checkpoint
+from octavo.weights.loader import WeightStore
+from octavo.worker.device import open_backend
+from octavo.worker.input_batch import InputBatch
+from octavo.worker.kv_cache import kv_cache_specs, place_layers
+from octavo.worker.model_runner import ModelRunner
+from octavo.worker.request_states import RequestStates
+
+#: Tokens of the warm-up step. From here on a step's time grows linearly with its tokens, so the
+#: time of the largest step is extrapolated and start-up does not wait for one.
+WARM_UP_TOKENS = 64
+_WARM_UP_ID = "warm-up"
+
+
+class Worker:
+    """One device.
+
+    Args:
+        model: which weights, which architecture, how they are computed with.
+        scheduler: the largest step.
+        device: which device, how many threads.
+        open_backend: opens the device with a dtype.
+        open_checkpoint: opens the weights at a path.
+        available_memory_bytes: memory this process may still take.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        scheduler: SchedulerConfig,
+        device: DeviceConfig,
+        *,
+        open_backend: Callable[[DeviceConfig, str], Backend] = open_backend,
+        open_checkpoint: Callable[[str], Checkpoint] = open_checkpoint,
+        available_memory_bytes: Callable[[], int] = available_memory_bytes,
+    ) -> None:
+        self._model_config = model
+        self._scheduler = scheduler
+        self._device = device
+        self._open_backend = open_backend
+        self._open_checkpoint = open_checkpoint
+        self._available_memory_bytes = available_memory_bytes
+        self._backend: Backend | None = None
+        self._model: CausalLM | None = None
+        self._network: CompiledNetwork | None = None
+        self._runner: ModelRunner | None = None
+        self._block_size = 0
+        self._num_groups = 0
+
+    def load_model(self) -> None:
+        """Opens the device, packs the weights and compiles the network.
+
+        Raises:
+            ConfigError: the architecture or its configuration is not supported.
+            StartupError: the checkpoint does not fit its configuration.
+        """
+        config, scheduler = self._model_config, self._scheduler
+        build = model_class(config.architecture)
+        backend = self._backend = self._open_backend(self._device, config.dtype)
+        checkpoint = self._open_checkpoint(config.weights_path)
+        try:
+            model = build(config.hf_config, WeightStore(checkpoint, backend.ops), backend.ops)
+        finally:
+            checkpoint.close()
+        self._model = model
+        reports_processed = config.logprobs_mode == "processed_logprobs"
+
+        def sample(hidden: Tensor) -> None:
+            logits = model.logits(hidden)
+            record_sampling(backend.ops, logits, reports_processed=reports_processed)
+
+        network = Network(model.forward, sample, model.vocab_size, model.kv_layers)
+        self._network = backend.compile(
+            network,
+            max_tokens=scheduler.max_num_batched_tokens,
+            max_requests=scheduler.max_num_seqs,
+        )
+
+    def memory_report(self) -> MemoryReport:
+        """Memory after `load_model`. The arena is allocated later, so it counts as available."""
+        assert self._backend is not None
+        assert self._network is not None
+        return MemoryReport(
+            available_bytes=self._available_memory_bytes(),
+            weight_bytes=self._backend.weight_bytes,
+            activation_bytes=self._network.activation_bytes,
+        )
+
+    def kv_cache_specs(self) -> list[KVCacheSpec]:
+        """The cache that each layer needs."""
+        assert self._backend is not None
+        assert self._model is not None
+        return kv_cache_specs(self._model.kv_layers, self._backend.kv_dtype)
+
+    def initialize_kv_cache(self, config: KVCacheConfig) -> None:
+        """Allocates the cache and everything that depends on its shape.
+
+        Raises:
+            StartupError: the memory cannot be had.
+        """
+        assert self._backend is not None
+        assert self._model is not None
+        assert self._network is not None
+        scheduler = self._scheduler
+        self._network.allocate_kv(
+            place_layers(config, self._model.kv_layers, self._backend.kv_dtype)
+        )
+        self._block_size, self._num_groups = config.block_size, len(config.groups)
+        sampling = SamplingRows(
+            max_requests=scheduler.max_num_seqs,
+            vocab_size=self._model.vocab_size,
+            engine_seed=self._model_config.seed,
+        )
+        states = RequestStates(
+            sampling,
+            max_requests=scheduler.max_num_seqs,
+            max_model_len=self._model_config.max_model_len,
+            num_groups=self._num_groups,
+            block_size=config.block_size,
+        )
+        batch = InputBatch(
+            states,
+            max_tokens=scheduler.max_num_batched_tokens,
+            max_requests=scheduler.max_num_seqs,
+            block_size=config.block_size,
+        )
+        self._runner = ModelRunner(
+            self._network, states, batch, max_logits=scheduler.max_num_batched_tokens
+        )
+
+    def warm_up(self) -> float:
+        """Runs one prefill step; returns the seconds a step of the most tokens would take.
+
+        It writes to the first blocks of the pool, which no request owns yet.
+        """
+        max_tokens = self._scheduler.max_num_batched_tokens
+        num_tokens = min(WARM_UP_TOKENS, max_tokens, self._model_config.max_model_len)
+        num_blocks = -(-num_tokens // self._block_size)
+        new = NewRequestData(
+            request_id=_WARM_UP_ID,
+            token_ids=[0] * num_tokens,
+            num_prompt_tokens=num_tokens,
+            sampling_params=SamplingParams(temperature=0.0),
+            block_ids=[list(range(num_blocks)) for _ in range(self._num_groups)],
+            num_computed_tokens=0,
+        )
+        scheduled = SchedulerOutput([new], [], {_WARM_UP_ID: num_tokens}, num_tokens, [])
+        start = time.perf_counter()
+        self.execute_model(scheduled)
+        elapsed_s = time.perf_counter() - start
+        self.execute_model(SchedulerOutput([], [], {}, 0, [_WARM_UP_ID]))
+        return elapsed_s * max_tokens / num_tokens
+
+    def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        """Runs one step.
+
+        Raises:
+            StepAborted: `abort` was called.
+        """
+        assert self._runner is not None
+        return self._runner.execute_model(scheduled)
+
+    def notes(self) -> list[str]:
+        """Sentences for the log: what was decided about the model on this device."""
+        assert self._backend is not None
+        return list(self._backend.notes)
+
+    def abort(self) -> None:
+        """Makes the running step, and every later one, end early. Any thread."""
+        if self._network is not None:
+            self._network.abort()
+
+    def shutdown(self) -> None:
+        """Frees the device."""
+        if self._network is not None:
+            self._network.close()
+        if self._backend is not None:
+            self._backend.close()
+        self._runner, self._network, self._model, self._backend = None, None, None, None
