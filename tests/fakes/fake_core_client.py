@@ -64,6 +64,10 @@ class FakeCoreClient:
 
     # the test's side
 
+    def is_silent(self) -> bool:
+        """True once everything said was heard."""
+        return self._queue.empty()
+
     def say(self, *outputs: EngineCoreOutput) -> None:
         self._queue.put_nowait(
             EngineCoreOutputs(outputs=list(outputs), timestamp_s=time.monotonic())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +45,7 @@ def stream(detok: Detokenizer, updates: list[list[int]]) -> tuple[list[str], int
 
 def cut(ids: list[int], cuts: list[int]) -> list[list[int]]:
     edges = [0, *sorted({c % (len(ids) + 1) for c in cuts}), len(ids)]
-    return [ids[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [ids[a:b] for a, b in itertools.pairwise(edges)]
 
 
 TOKEN_IDS = st.lists(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 
 from hypothesis import given
@@ -26,7 +27,7 @@ def num_held_back(text: str, stops: list[str]) -> int:
 
 def cut(text: str, cuts: list[int]) -> list[str]:
     edges = [0, *sorted({c % (len(text) + 1) for c in cuts}), len(text)]
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in itertools.pairwise(edges)]
 
 
 @given(

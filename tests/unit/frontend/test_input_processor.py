@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from octavo.errors import InvalidParameter, PromptTooLong, RequestError
+from octavo.frontend.input_processor import InputProcessor
+from octavo.frontend.prompt import TextPrompt, TokensPrompt
+from octavo.messages.engine import EngineCoreRequest
+from octavo.sampling_params import SamplingParams
+from tests.fakes.byte_tokenizer import BOS, EOS, VOCAB_SIZE, ByteTokenizer
+from tests.fakes.engine_config import model_config
+
+WINDOW = 64
+
+
+def processor(**changes: Any) -> InputProcessor:
+    return InputProcessor(model_config(**changes), ByteTokenizer(), clock=lambda: 123.0)
+
+
+def process(
+    prompt: str | list[int] = "hi", under_test: InputProcessor | None = None, **params: Any
+) -> EngineCoreRequest:
+    made = TextPrompt(prompt) if isinstance(prompt, str) else TokensPrompt(prompt)
+    return (under_test or processor()).process(made, SamplingParams(**params), "r")
+
+
+def test_a_text_prompt_becomes_a_complete_request() -> None:
+    request = processor().process(
+        TextPrompt("hi"), SamplingParams(), "r", priority=3, cache_salt="s"
+    )
+    assert request.prompt_token_ids == [BOS, 104, 105]
+    assert request.eos_token_ids == [EOS]
+    assert request.arrival_time_s == 123.0
+    assert (request.priority, request.cache_salt) == (3, "s")
+
+
+def test_special_tokens_are_added_only_if_asked_for() -> None:
+    made = processor().process(TextPrompt("hi", add_special_tokens=False), SamplingParams(), "r")
+    assert made.prompt_token_ids == [104, 105]
+
+
+def test_the_callers_params_are_not_changed() -> None:
+    params = SamplingParams(max_tokens=None, bad_words=["x"], logit_bias={1: 1000.0})
+    processor().process(TextPrompt("hi"), params, "r")
+    assert params == SamplingParams(max_tokens=None, bad_words=["x"], logit_bias={1: 1000.0})
+
+
+@pytest.mark.parametrize("token_id", [-1, VOCAB_SIZE, 10**9, 2**63, -(2**63) - 1, 1.5, "x", None])
+def test_a_prompt_token_outside_the_vocabulary_is_refused(token_id: Any) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        process([1, token_id])
+    assert caught.value.param == "prompt"
+    assert f"vocabulary of {VOCAB_SIZE} tokens" in caught.value.message
+    assert str(token_id) in caught.value.message
+
+
+def test_the_ends_of_the_vocabulary_are_accepted() -> None:
+    assert process([0, VOCAB_SIZE - 1]).prompt_token_ids == [0, VOCAB_SIZE - 1]
+
+
+@pytest.mark.parametrize("prompt", [TokensPrompt([]), TextPrompt("", add_special_tokens=False)])
+def test_an_empty_prompt_is_refused(prompt: TokensPrompt | TextPrompt) -> None:
+    with pytest.raises(InvalidParameter, match="must not be empty") as caught:
+        processor().process(prompt, SamplingParams(), "r")
+    assert caught.value.param == "prompt"
+
+
+def test_text_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="not valid Unicode"):
+        process("a\ud800")
+
+
+def test_a_prompt_longer_than_the_window_is_refused_with_both_numbers() -> None:
+    with pytest.raises(PromptTooLong) as caught:
+        process([1] * 70)
+    assert caught.value.param == "input_tokens"
+    assert caught.value.message == (
+        "This model's maximum context length is 64 tokens. However, your prompt contains 70 input "
+        "tokens, which exceeds this limit even without any output tokens. Please reduce the length "
+        "of the input prompt. (parameter=input_tokens, value=70)"
+    )
+
+
+def test_a_prompt_that_fills_the_window_leaves_no_room() -> None:
+    with pytest.raises(PromptTooLong, match="leaves no room for an output token"):
+        process([1] * WINDOW)
+
+
+def test_max_tokens_over_the_window_is_refused_with_both_numbers() -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        process([1], max_tokens=65)
+    assert caught.value.param == "max_tokens"
+    assert "max_tokens=65 cannot be greater than max_model_len=64" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("num_prompt", "asked", "given"),
+    [(60, 16, 4), (60, 4, 4), (60, None, 4), (1, None, 63), (63, None, 1), (63, 64, 1), (1, 5, 5)],
+)
+def test_max_tokens_is_what_was_asked_or_the_room_left(
+    num_prompt: int, asked: int | None, given: int
+) -> None:
+    assert process([1] * num_prompt, max_tokens=asked).sampling_params.max_tokens == given
+
+
+def test_zero_max_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="max_tokens must be at least 1"):
+        process(max_tokens=0)
+
+
+def test_a_lower_window_of_the_core_counts() -> None:
+    under_test = processor()
+    under_test.set_limits(32, 1024)
+    assert process([1], under_test, max_tokens=None).sampling_params.max_tokens == 31
+    with pytest.raises(PromptTooLong):
+        process([1] * 40, under_test)
+
+
+def small_cache() -> InputProcessor:
+    under_test = processor()
+    under_test.set_limits(WINDOW, 20)
+    return under_test
+
+
+def test_a_prompt_over_the_whole_kv_cache_is_refused() -> None:
+    with pytest.raises(PromptTooLong, match="whole KV cache holds 20") as caught:
+        process([1] * 21, small_cache(), max_tokens=1)
+    assert caught.value.param == "input_tokens"
+
+
+def test_a_request_over_the_whole_kv_cache_is_refused_with_what_would_fit() -> None:
+    with pytest.raises(InvalidParameter, match="at most 11 output tokens") as caught:
+        process([1] * 10, small_cache(), max_tokens=12)
+    assert caught.value.param == "max_tokens"
+    assert process([1] * 10, small_cache(), max_tokens=11).sampling_params.max_tokens == 11
+
+
+def test_without_max_tokens_the_whole_kv_cache_may_be_used() -> None:
+    assert process([1] * 10, small_cache(), max_tokens=None).sampling_params.max_tokens == 11
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("logit_bias", {999999: 5.0}),
+        ("logit_bias", {-1: 5.0}),
+        ("logit_bias", {2**70: 5.0}),
+        ("allowed_token_ids", [1, VOCAB_SIZE]),
+        ("stop_token_ids", [-5]),
+    ],
+)
+def test_token_ids_of_a_field_must_be_in_the_vocabulary(field: str, value: Any) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        process(**{field: value})
+    assert caught.value.param == field
+    assert caught.value.message.startswith(field)
+    assert str(VOCAB_SIZE) in caught.value.message
+
+
+def test_logit_bias_is_clamped_to_a_hundred() -> None:
+    made = process(logit_bias={1: 1000.0, 2: -1000.0, 3: 0.5})
+    assert made.sampling_params.logit_bias == {1: 100.0, 2: -100.0, 3: 0.5}
+
+
+@pytest.mark.parametrize("field", ["logprobs", "prompt_logprobs"])
+@pytest.mark.parametrize("value", [21, -1])
+def test_more_logprobs_than_allowed_are_refused(field: str, value: int) -> None:
+    with pytest.raises(InvalidParameter, match="greater than max allowed: 20") as caught:
+        process(**{field: value})
+    assert caught.value.param == field
+
+
+def test_all_logprobs_mean_the_vocabulary_where_the_operator_allows_it() -> None:
+    made = process(under_test=processor(max_logprobs=-1), logprobs=-1, prompt_logprobs=100)
+    assert made.sampling_params.logprobs == VOCAB_SIZE
+    assert made.sampling_params.prompt_logprobs == 100
+
+
+def test_bad_words_are_tokenised_with_and_without_a_space() -> None:
+    made = process(bad_words=[" DEF", "hello"])
+    hello = list(b"hello")
+    # " DEF" is two tokens, so the spaced form is no token sequence of its own
+    assert made.sampling_params.bad_words_token_ids == [[260], hello]
+
+
+def test_a_bad_word_with_its_own_spaced_token_is_banned_in_both_forms() -> None:
+    class Spaced(ByteTokenizer):
+        def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+            return {"no": [7], " no": [8]}[text]
+
+    under_test = InputProcessor(model_config(), Spaced())
+    params = under_test.complete_params(SamplingParams(bad_words=["no"]))
+    assert params.bad_words_token_ids == [[7], [8]]
+
+
+@pytest.mark.parametrize("words", [["x"] * 129, ["x" * 1025]])
+def test_too_many_bad_words_are_refused(words: list[str]) -> None:
+    with pytest.raises(InvalidParameter, match="bad_words has") as caught:
+        process(bad_words=words)
+    assert caught.value.param == "bad_words"
+
+
+def test_two_bos_tokens_are_kept_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert process("<bos>hi").prompt_token_ids[:2] == [BOS, BOS]
+    assert "two BOS tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "field"),
+    [
+        (TextPrompt("hi"), SamplingParams(), "prompt"),
+        (TokensPrompt([1]), SamplingParams(stop=["x"]), "stop"),
+        (TokensPrompt([1]), SamplingParams(bad_words=["x"]), "bad_words"),
+    ],
+)
+def test_without_a_tokenizer_text_is_refused(
+    prompt: TextPrompt | TokensPrompt, params: SamplingParams, field: str
+) -> None:
+    with pytest.raises(RequestError, match="skip-tokenizer-init") as caught:
+        InputProcessor(model_config(), None).process(prompt, params, "r")
+    assert caught.value.param == field
+
+
+def test_without_a_tokenizer_token_ids_are_served() -> None:
+    made = InputProcessor(model_config(), None).process(TokensPrompt([1, 2]), SamplingParams(), "r")
+    assert made.prompt_token_ids == [1, 2]
