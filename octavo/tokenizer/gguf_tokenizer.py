@@ -1,0 +1,280 @@
+"""A GGUF file's vocabulary -> `tokenizers.Tokenizer`.
+
+Three kinds of vocabulary, by `tokenizer.ggml.model` and the architecture: byte-level BPE (gpt2),
+SentencePiece BPE with byte fallback (llama), and the same as Gemma has it. Ids are those of the
+tokenizer.json the file was converted from.
+
+Runs in: the API process. Owns: the mapping. Knows nothing of: tensors, chat templates' content.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.processors import TemplateProcessing
+
+from octavo.errors import ConfigError
+from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
+from octavo.tokenizer.pre_tokenizers import DEFAULT_PRE_TOKENIZER, PRE_TOKENIZERS, PreTokenizer
+from octavo.weights.gguf import GGUFFile
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "tokenizer.ggml."
+CONTROL: Final = 3  # token types of the GGUF specification
+USER_DEFINED: Final = 4
+SPACE_MARK: Final = "\u2581"  # how SentencePiece spells a space
+
+#: name in chat templates -> key of its id
+_SPECIAL_KEYS: Final = {
+    "bos_token": "bos_token_id",
+    "eos_token": "eos_token_id",
+    "unk_token": "unknown_token_id",
+    "pad_token": "padding_token_id",
+    "sep_token": "seperator_token_id",  # sic, in the specification
+    "mask_token": "mask_token_id",
+}
+
+
+def load_gguf_tokenizer(path: str) -> LoadedTokenizer:
+    """Reads the vocabulary of a GGUF file.
+
+    Raises:
+        ConfigError: the file is missing, or its kind of vocabulary is not supported.
+        StartupError: the file is damaged, or its vocabulary does not fit together.
+    """
+    gguf = GGUFFile(path, keep_strings=True)
+    loaded = _Builder(gguf).build()
+    gguf.close()
+    return loaded
+
+
+class _Builder:
+    def __init__(self, gguf: GGUFFile) -> None:
+        self._gguf = gguf
+        self._tokens = self._strings("tokens")
+        if not self._tokens:
+            raise ConfigError(
+                f"{gguf.path} has no vocabulary; name a tokenizer with --tokenizer, or use a GGUF "
+                "file that has one."
+            )
+
+    def build(self) -> LoadedTokenizer:
+        kind = self._gguf.text(f"{PREFIX}model")
+        family = self._gguf.text("general.architecture") or ""
+        build: Callable[[], tuple[Tokenizer, bool]]
+        if kind == "gpt2":
+            build = self._byte_level
+        elif kind == "llama" and family.startswith("gemma"):
+            build = self._gemma
+        elif kind == "llama":
+            build = self._sentencepiece
+        else:
+            raise ConfigError(
+                f"{self._gguf.path} has a vocabulary of kind {kind!r}, which is not supported; "
+                "name another tokenizer with --tokenizer."
+            )
+        try:
+            tokenizer, adds_bos = build()
+        except Exception as error:  # the library raises bare exceptions on what it cannot use
+            raise self._gguf.damaged(f"its vocabulary does not fit together ({error})") from error
+        special_ids = self._special_ids()
+        self._add_marked_tokens(tokenizer)
+        self._add_post_processor(tokenizer, special_ids, adds_bos)
+        return LoadedTokenizer(
+            tokenizer,
+            {name: self._tokens[token_id] for name, token_id in special_ids.items()},
+            self._chat_templates(),
+        )
+
+    # ---- kinds of vocabulary: the tokenizer, and whether BOS is added unless the file says so
+
+    def _byte_level(self) -> tuple[Tokenizer, bool]:
+        rule = self._pre_tokenizer()
+        merges = self._strings("merges")
+        tokenizer = Tokenizer(
+            BPE(
+                vocab=dict(zip(self._tokens, range(len(self._tokens)), strict=True)),
+                merges=split_merges(merges),
+                ignore_merges=rule.ignore_merges,
+            )
+        )
+        if rule.nfc:
+            tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                *(pre_tokenizers.Split(Regex(p), behavior="isolated") for p in rule.patterns),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.gpt2_regex),
+            ]
+        )
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer, rule.adds_bos
+
+    def _sentencepiece(self) -> tuple[Tokenizer, bool]:
+        vocab = dict(zip(self._tokens, range(len(self._tokens)), strict=True))
+        scores = self._scores()
+        tokenizer = self._fallback_bpe(vocab, dict(zip(self._tokens, scores, strict=True)))
+        has_prefix = self._gguf.flag(f"{PREFIX}add_space_prefix") is not False
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
+            replacement=SPACE_MARK, prepend_scheme="first" if has_prefix else "never", split=False
+        )
+        steps = [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        if has_prefix:
+            steps.append(decoders.Strip(content=" ", left=1))
+        tokenizer.decoder = decoders.Sequence(steps)
+        return tokenizer, True
+
+    def _gemma(self) -> tuple[Tokenizer, bool]:
+        # runs of spaces are stored as spaces, but matched after spaces became marks
+        tokens = [
+            SPACE_MARK * len(token) if token.startswith("  ") and not token.strip(" ") else token
+            for token in self._tokens
+        ]
+        vocab = dict(zip(tokens, range(len(tokens)), strict=True))
+        # the order of the vocabulary is the order of the merges; the scores are not
+        tokenizer = self._fallback_bpe(vocab, {token: -index for token, index in vocab.items()})
+        tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+        tokenizer.decoder = decoders.Sequence(
+            [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse()]
+        )
+        return tokenizer, True
+
+    def _fallback_bpe(self, vocab: dict[str, int], scores: Mapping[str, float]) -> Tokenizer:
+        stored = self._strings("merges")
+        merges = split_merges(stored) if stored else merges_from_scores(vocab, scores)
+        unknown = self._gguf.integer(f"{PREFIX}unknown_token_id")
+        return Tokenizer(
+            BPE(
+                vocab=vocab,
+                merges=merges,
+                unk_token=None if unknown is None else self._token(unknown),
+                fuse_unk=True,
+                byte_fallback=True,
+            )
+        )
+
+    # ---- parts
+
+    def _strings(self, key: str) -> list[str]:
+        array = self._gguf.array(PREFIX + key)
+        return array.strings() if array is not None else []
+
+    def _scores(self) -> list[float]:
+        array = self._gguf.array(f"{PREFIX}scores")
+        scores = [float(score) for score in array.numbers()] if array is not None else []
+        if len(scores) != len(self._tokens):
+            raise self._gguf.damaged(f"it has {len(self._tokens)} tokens but {len(scores)} scores")
+        return scores
+
+    def _token(self, token_id: int) -> str:
+        if not 0 <= token_id < len(self._tokens):
+            raise self._gguf.damaged(
+                f"it names the special token {token_id}, but has {len(self._tokens)} tokens"
+            )
+        return self._tokens[token_id]
+
+    def _special_ids(self) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for name, key in _SPECIAL_KEYS.items():
+            token_id = self._gguf.integer(PREFIX + key)
+            if token_id is not None:
+                self._token(token_id)  # in range
+                ids[name] = token_id
+        return ids
+
+    def _pre_tokenizer(self) -> PreTokenizer:
+        name = self._gguf.text(f"{PREFIX}pre")
+        rule = PRE_TOKENIZERS.get(name or "")
+        if rule is None:
+            logger.warning(
+                "%s names the pre-tokenizer %s, which is not known; text is cut as GPT-2 does, "
+                "which may cost quality. --tokenizer can name the original tokenizer.",
+                self._gguf.path,
+                name,
+            )
+            return DEFAULT_PRE_TOKENIZER
+        return rule
+
+    def _add_marked_tokens(self, tokenizer: Tokenizer) -> None:
+        """Control tokens become special tokens, user-defined ones plain added tokens: both are
+        matched in text as a whole."""
+        array = self._gguf.array(f"{PREFIX}token_type")
+        types = array.numbers() if array is not None else []
+        if array is not None and len(types) != len(self._tokens):
+            raise self._gguf.damaged(f"it has {len(self._tokens)} tokens but {len(types)} types")
+        for marked, is_special in ((CONTROL, True), (USER_DEFINED, False)):
+            if marked not in types:
+                continue
+            added = [
+                AddedToken(token, normalized=False, special=is_special)
+                for token, token_type in zip(self._tokens, types, strict=True)
+                if token_type == marked and token
+            ]
+            if is_special:
+                tokenizer.add_special_tokens(added)
+            else:
+                tokenizer.add_tokens(added)
+
+    def _add_post_processor(
+        self, tokenizer: Tokenizer, special_ids: dict[str, int], adds_bos: bool
+    ) -> None:
+        asked = self._gguf.flag(f"{PREFIX}add_bos_token")
+        parts = ["$A"]
+        if (adds_bos if asked is None else asked) and "bos_token" in special_ids:
+            parts.insert(0, "bos_token")
+        if self._gguf.flag(f"{PREFIX}add_eos_token") and "eos_token" in special_ids:
+            parts.append("eos_token")
+        if len(parts) > 1:
+            tokenizer.post_processor = TemplateProcessing(
+                single=parts,
+                special_tokens=[
+                    {"id": name, "ids": [token_id], "tokens": [self._tokens[token_id]]}
+                    for name, token_id in special_ids.items()
+                ],
+            )
+
+    def _chat_templates(self) -> dict[str, str]:
+        templates: dict[str, str] = {}
+        default = self._gguf.text("tokenizer.chat_template")
+        if default is not None:
+            templates["default"] = default
+        names = self._gguf.array("tokenizer.chat_templates")
+        for name in names.strings() if names is not None else []:
+            template = self._gguf.text(f"tokenizer.chat_template.{name}")
+            if template is not None:
+                templates[name] = template
+        return templates
+
+
+def split_merges(merges: list[str]) -> list[tuple[str, str]]:
+    """ "a b" -> ("a", "b") for all merges; neither part holds a space in a byte-level spelling."""
+    parts = " ".join(merges).split(" ")  # one pass in C: there are tens of thousands
+    if len(parts) != 2 * len(merges):
+        raise ValueError("a merge is not two tokens")
+    return list(zip(parts[::2], parts[1::2], strict=True))
+
+
+def merges_from_scores(
+    vocab: Mapping[str, int], scores: Mapping[str, float]
+) -> list[tuple[str, str]]:
+    """The merges that a SentencePiece BPE vocabulary implies: each way to make a token of two
+    others, best score first, longer parts first among equals.
+
+    Source: transformers' generate_merges.
+    """
+    merges: list[tuple[float, int, int, str, str]] = []
+    for token, score in scores.items():
+        ways = [
+            (token[:cut], token[cut:])
+            for cut in range(1, len(token))
+            if token[:cut] in vocab and token[cut:] in vocab
+        ]
+        ways.sort(key=lambda way: (vocab[way[0]], vocab[way[1]]))
+        merges.extend((score, len(left), len(right), left, right) for left, right in ways)
+    merges.sort(key=lambda merge: merge[:3], reverse=True)
+    return [(left, right) for _, _, _, left, right in merges]

@@ -1,0 +1,21 @@
+"""What a loader hands over: the library's tokenizer and what it does not know itself.
+
+Made in: `gguf_tokenizer.py`, `folder_tokenizer.py`. Read by: `tokenizer.py`.
+Runs in: the API process. Knows nothing of: files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import tokenizers
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTokenizer:
+    """`special_tokens` has the names chat templates use: bos_token, eos_token, unk_token, ...;
+    `chat_templates` the templates by name, the main one being `default`."""
+
+    backend: tokenizers.Tokenizer
+    special_tokens: dict[str, str] = field(default_factory=dict)
+    chat_templates: dict[str, str] = field(default_factory=dict)
