@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from octavo.messages.engine import EngineCoreRequest
+from octavo.messages.engine import EngineCoreRequest, TokenLogprobs
 
 
 class RequestStatus(IntEnum):
@@ -50,6 +50,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "priority",
+        "prompt_logprobs",
         "queued_s",
         "request_id",
         "sampling_params",
@@ -79,6 +80,9 @@ class Request:
         self.num_computed_tokens = 0
         self.num_pending_samples = 0
         self.block_hashes: list[bytes] = []  # of the full blocks of all_token_ids, as far as made
+
+        #: gathered over the chunks of the prompt; they go out with the first token
+        self.prompt_logprobs: list[TokenLogprobs | None] = []
 
         self.status = RequestStatus.WAITING
         self.num_cached_tokens: int | None = None  # prefix hit of the first admission

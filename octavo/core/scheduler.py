@@ -211,6 +211,8 @@ class Scheduler:
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
+        if not request.num_output_tokens:
+            request.prompt_logprobs.clear()  # they will be computed again
         self._num_preemptions += 1
         self._finished_ids.append(request.request_id)
         self._waiting.put_back(request)
@@ -315,7 +317,8 @@ class Scheduler:
             requests = [request for request in requests if request not in step.void]
         must_end = self._structured_output.accept(result.sampled_token_ids)
         sampled, logprobs = result.sampled_token_ids, result.logprobs
-        prompt_logprobs = result.prompt_logprobs or {}
+        if result.prompt_logprobs:
+            self._gather_prompt_logprobs(result.prompt_logprobs, requests)
         outputs = []
         any_ended = False
         for request in requests:
@@ -324,8 +327,6 @@ class Scheduler:
                 continue
             token_ids = sampled.get(request_id)
             if not token_ids:
-                if request_id in prompt_logprobs:
-                    outputs.append(_prompt_output(request, prompt_logprobs[request_id]))
                 continue
             request.num_pending_samples -= 1
             is_first = request.num_output_tokens == 0
@@ -338,7 +339,7 @@ class Scheduler:
             if is_first:
                 output.num_cached_tokens = request.num_cached_tokens or 0
                 output.events = _events(request)
-                output.prompt_logprobs = prompt_logprobs.get(request_id)
+                output.prompt_logprobs = request.prompt_logprobs or None
             if stop is not None:
                 output.finish_reason, output.stop_reason = stop
                 output.num_cached_tokens = request.num_cached_tokens or 0
@@ -368,6 +369,14 @@ class Scheduler:
         self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
         self._last_num_scheduled_tokens = 0
         return stats
+
+    def _gather_prompt_logprobs(
+        self, new: dict[str, list[TokenLogprobs | None]], requests: Iterable[Request]
+    ) -> None:
+        for request in requests:
+            # one that was preempted meanwhile starts again
+            if request.status is RequestStatus.RUNNING:
+                request.prompt_logprobs += new.get(request.request_id, ())
 
     def _append_tokens(
         self, request: Request, token_ids: list[int]
@@ -444,12 +453,6 @@ def _last_output(request: Request, reason: FinishReason, error: str | None) -> E
         events=_events(request),
         error=error,
     )
-
-
-def _prompt_output(
-    request: Request, prompt_logprobs: list[TokenLogprobs | None]
-) -> EngineCoreOutput:
-    return EngineCoreOutput(request.request_id, [], prompt_logprobs=prompt_logprobs)
 
 
 def _first(logprobs: list[TokenLogprobs] | None, count: int) -> list[TokenLogprobs] | None:

@@ -96,7 +96,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     finish_reason: FinishReason | None = None
     stop_reason: int | None = None  # the stop token id that ended it (not for EOS)
     logprobs: list[TokenLogprobs] | None = None  # one per new token
-    # as far as computed in this step; first prompt token: None
+    # of the whole prompt, with the first output; first prompt token: None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
     num_cached_tokens: int = 0
     events: RequestEvents | None = None  # with the first and the last output

@@ -43,7 +43,10 @@ class GrammarStep(msgspec.Struct, array_like=True):
 
 
 class SchedulerOutput(msgspec.Struct, array_like=True):
-    """One step. A request samples a token iff its scheduled tokens reach the end of what it has."""
+    """One step. A request samples a token iff its scheduled tokens reach the end of what it has.
+
+    `finished_request_ids` come first: a request that was preempted and is resumed is in both lists.
+    """
 
     new_requests: list[NewRequestData]
     running_requests: list[RunningRequestData]

@@ -1,8 +1,6 @@
-"""An `EngineConfig` for tests that need one and not its values."""
+"""An `EngineConfig` for tests, with the parts that matter to them given by name."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from octavo.config.engine import (
     CacheConfig,
@@ -15,36 +13,35 @@ from octavo.config.engine import (
     SchedulerConfig,
     StructuredOutputsConfig,
 )
-from tests.fakes.byte_tokenizer import EOS, VOCAB_SIZE
 
 
-def model_config(**changes: Any) -> ModelConfig:
-    fields: dict[str, Any] = {
-        "model": "tiny",
-        "served_model_names": ["tiny"],
-        "weights_path": "tiny.gguf",
-        "weights_format": "gguf",
-        "tokenizer_path": "tiny.gguf",
-        "architecture": "LlamaForCausalLM",
-        "hf_config": {},
-        "dtype": "auto",
-        "vocab_size": VOCAB_SIZE,
-        "max_model_len": 64,
-        "max_model_len_is_given": False,
-        "eos_token_ids": [EOS],
-    }
-    return ModelConfig(**{**fields, **changes})
-
-
-def engine_config(**parts: Any) -> EngineConfig:
-    fields: dict[str, Any] = {
-        "model": model_config(),
-        "cache": CacheConfig(),
-        "scheduler": SchedulerConfig(),
-        "parallel": ParallelConfig(),
-        "device": DeviceConfig(),
-        "load": LoadConfig(),
-        "structured_outputs": StructuredOutputsConfig(),
-        "observability": ObservabilityConfig(),
-    }
-    return EngineConfig(**{**fields, **parts})
+def engine_config(
+    *,
+    cache: CacheConfig | None = None,
+    scheduler: SchedulerConfig | None = None,
+    max_model_len: int = 1024,
+    max_model_len_is_given: bool = False,
+) -> EngineConfig:
+    """A configuration that needs no model on disk."""
+    return EngineConfig(
+        model=ModelConfig(
+            model="fake",
+            served_model_names=["fake"],
+            weights_path="/nonexistent",
+            weights_format="dummy",
+            tokenizer_path="/nonexistent",
+            architecture="FakeForCausalLM",
+            hf_config={},
+            dtype="float32",
+            vocab_size=1000,
+            max_model_len=max_model_len,
+            max_model_len_is_given=max_model_len_is_given,
+        ),
+        cache=cache or CacheConfig(),
+        scheduler=scheduler or SchedulerConfig(),
+        parallel=ParallelConfig(),
+        device=DeviceConfig(),
+        load=LoadConfig(),
+        structured_outputs=StructuredOutputsConfig(),
+        observability=ObservabilityConfig(),
+    )

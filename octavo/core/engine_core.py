@@ -1,0 +1,245 @@
+"""`EngineCore`: schedule, execute, take the result, again.
+
+Called by: `octavo/core/engine_core_proc.py` (in its own process), `octavo/llm.py` (offline).
+Uses: `octavo/core/scheduler.py`, `octavo/core/kv_cache_plan.py`, `octavo/executor/base.py`.
+Runs in: EngineCore. Owns: the scheduler, the executor, the steps on their way.
+Knows nothing of: sockets, text, tensors.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
+
+import msgspec
+
+from octavo.config.engine import EngineConfig
+from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.kv_cache_plan import KVCachePlan, plan_kv_cache
+from octavo.core.phase_timer import PhaseTimer
+from octavo.core.scheduler import Scheduler
+from octavo.executor.base import Executor
+from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest, Ready
+from octavo.messages.step import ModelRunnerOutput
+from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
+
+logger = logging.getLogger(__name__)
+
+#: A step of the most tokens must not take longer: it delays every stream, abort and shutdown.
+MAX_STEP_S = 0.4
+MIN_BATCHED_TOKENS = 64
+
+
+class EngineCore:
+    """One engine: its construction is start-up, `step` is everything after it.
+
+    Args:
+        config: resolved and checked.
+        executor: not loaded yet; the core ends it.
+        structured_output: grammars; none by default.
+        depth: steps that may be on their way at the same time.
+        phases: takes the times of start-up; a new one if None.
+        engine_index: number of this engine among data-parallel ones.
+
+    Raises:
+        StartupError: the model does not load, or memory does not suffice. The executor is shut
+            down.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        executor: Executor,
+        *,
+        structured_output: StructuredOutputManager | None = None,
+        depth: int = 1,
+        phases: PhaseTimer | None = None,
+        engine_index: int = 0,
+    ) -> None:
+        self._executor = executor
+        self._depth = depth
+        self._engine_index = engine_index
+        self._in_flight: deque[Future[ModelRunnerOutput]] = deque()
+        self._log_steps = config.observability.enable_logging_iteration_details
+        self._notes: list[str] = []
+        timer = phases or PhaseTimer("EngineCore", time.monotonic())
+        try:
+            plan, max_num_batched_tokens = self._start_executor(config, timer)
+        except BaseException:
+            executor.shutdown()
+            raise
+        self._scheduler = Scheduler(
+            msgspec.structs.replace(
+                config.scheduler, max_num_batched_tokens=max_num_batched_tokens
+            ),
+            max_model_len=plan.max_model_len,
+            kv=KVCacheManager(
+                plan.config,
+                max_num_batched_tokens=max_num_batched_tokens,
+                enable_caching=config.cache.enable_prefix_caching,
+            ),
+            structured_output=structured_output or NoStructuredOutput(),
+        )
+        timer.end("scheduler")
+        self.ready = Ready(
+            engine_index=engine_index,
+            max_model_len=plan.max_model_len,
+            num_blocks=plan.config.num_blocks,
+            block_size=plan.config.block_size,
+            kv_cache_size_tokens=plan.size_tokens,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_seqs=config.scheduler.max_num_seqs,
+            dtype=config.model.dtype,
+            notes=self._notes,
+            phases=timer.phases,
+        )
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        """Queues a checked request."""
+        self._scheduler.add_request(request)
+
+    def abort_requests(self, request_ids: Iterable[str]) -> None:
+        """Ends requests; ids that are unknown or have ended do no harm."""
+        aborted = self._scheduler.abort_requests(request_ids)
+        if aborted:
+            logger.debug("Aborted requests: %s", ", ".join(aborted))
+
+    def abort_all(self) -> None:
+        """Ends every request."""
+        self._scheduler.abort_all()
+
+    @property
+    def num_unfinished_requests(self) -> int:
+        """Waiting and running requests."""
+        return self._scheduler.num_unfinished_requests
+
+    @property
+    def has_work(self) -> bool:
+        """True while `step` has something to compute or to say."""
+        scheduler = self._scheduler
+        return bool(scheduler.num_unfinished_requests or scheduler.has_outputs or self._in_flight)
+
+    def step(self) -> EngineCoreOutputs | None:
+        """Computes what can be computed and returns what it has to say, None if nothing.
+
+        Steps are started until `depth` of them are on their way; then the oldest is awaited. With
+        a depth of 1 that is: schedule, execute, take the result.
+
+        Raises:
+            Exception: the step could not run. The engine cannot go on; the cause is in it.
+        """
+        scheduler = self._scheduler
+        while len(self._in_flight) < self._depth:
+            scheduled = scheduler.schedule()
+            if scheduled is None:
+                break
+            self._in_flight.append(self._executor.execute_model(scheduled))
+        outputs = scheduler.take_outputs()
+        if self._in_flight:
+            result = self._in_flight.popleft().result()
+            outputs += scheduler.update_from_output(result)
+            outputs += scheduler.take_outputs()  # of requests whose part of the step failed
+        elif not outputs:
+            return None
+        stats = scheduler.stats()
+        if self._log_steps:
+            logger.info(
+                "Step: %d tokens, %d running, %d waiting",
+                stats.num_scheduled_tokens,
+                stats.num_running_reqs,
+                stats.num_waiting_reqs,
+            )
+        return EngineCoreOutputs(
+            engine_index=self._engine_index,
+            outputs=outputs,
+            scheduler_stats=stats,
+            timestamp_s=time.monotonic(),
+        )
+
+    # -- rare calls -----------------------------------------------------------------------------
+
+    def reset_prefix_cache(self) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
+        done = self._scheduler.reset_prefix_cache()
+        if not done:
+            logger.warning("The prefix cache is not reset: requests are running.")
+        return done
+
+    def check_health(self) -> None:
+        """Returns if the workers are alive.
+
+        Raises:
+            EngineDead: one is not.
+        """
+        self._executor.check_health()
+
+    def abort_step(self) -> None:
+        """Makes the running step end early; the engine cannot be used any more. Any thread."""
+        self._executor.abort()
+
+    def shutdown(self) -> None:
+        """Frees workers and devices. Idempotent."""
+        self._executor.shutdown()
+
+    # -- start-up -------------------------------------------------------------------------------
+
+    def _start_executor(self, config: EngineConfig, timer: PhaseTimer) -> tuple[KVCachePlan, int]:
+        executor, scheduler_config = self._executor, config.scheduler
+        with timer.phase("load weights"):
+            executor.load()
+        with timer.phase("plan memory"):
+            plan = plan_kv_cache(
+                executor.kv_cache_specs(),
+                executor.memory_report(),
+                config.cache,
+                max_model_len=config.model.max_model_len,
+                max_model_len_is_given=config.model.max_model_len_is_given,
+                max_num_batched_tokens=scheduler_config.max_num_batched_tokens,
+            )
+        with timer.phase("allocate KV cache"):
+            executor.initialize_kv_cache(plan.config)
+        with timer.phase("warm up"):
+            full_step_s = executor.warm_up()
+        max_num_batched_tokens = scheduler_config.max_num_batched_tokens
+        if not scheduler_config.max_num_batched_tokens_is_given:
+            max_num_batched_tokens = limit_step(
+                max_num_batched_tokens, scheduler_config.max_num_seqs, full_step_s
+            )
+        self._notes += executor.notes()
+        for line in plan.log_lines():
+            logger.info("%s", line)
+        for note in self._notes:
+            logger.info("%s", note)
+        for warning in plan.warnings:
+            logger.warning("%s", warning)
+        self._notes += plan.warnings
+        return plan, max_num_batched_tokens
+
+
+def limit_step(max_num_batched_tokens: int, max_num_seqs: int, full_step_s: float) -> int:
+    """The token budget with which a step takes at most `MAX_STEP_S`.
+
+    It is not lowered below `MIN_BATCHED_TOKENS`, nor below `max_num_seqs`: every running request
+    must get its token in every step.
+
+    Args:
+        full_step_s: seconds of a step of `max_num_batched_tokens` tokens.
+    """
+    if full_step_s <= MAX_STEP_S:
+        return max_num_batched_tokens
+    floor = min(max(MIN_BATCHED_TOKENS, max_num_seqs), max_num_batched_tokens)
+    wanted = int(max_num_batched_tokens * MAX_STEP_S / full_step_s)
+    limited = max(floor, wanted // 16 * 16)
+    logger.info(
+        "max_num_batched_tokens is lowered from %d to %d: a full step would take %.2f s and delay "
+        "every stream that long (--max-num-batched-tokens keeps a value)",
+        max_num_batched_tokens,
+        limited,
+        full_step_s,
+    )
+    return limited

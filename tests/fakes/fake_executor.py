@@ -1,0 +1,192 @@
+"""An executor without a model: deterministic tokens, and it checks what the scheduler tells it.
+
+It keeps for every request what a worker would keep, and writes into "slots" what a kernel would
+write: the token and all tokens before it. So a wrong block table, a block shared by mistake, a
+wrong `num_computed_tokens` or a stale prefix hit is an assertion, not a wrong number.
+"""
+
+from __future__ import annotations
+
+import zlib
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from octavo.executor.base import Executor
+from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+
+VOCAB_SIZE = 1000
+
+
+POISON = -1  # in slots that a failed request should have written
+
+
+def extend_checksum(checksum: int, token_id: int) -> int:
+    """Checksum of a sequence from that of all but its last token."""
+    return zlib.crc32(token_id.to_bytes(8, "little", signed=True), checksum)
+
+
+def solo_output(prompt: list[int], num_tokens: int) -> list[int]:
+    """What a request generates when nothing disturbs it: each token is the checksum of all tokens
+    before it, so one wrong token changes everything after it."""
+    checksum = 0
+    for token_id in prompt:
+        checksum = extend_checksum(checksum, token_id)
+    output = []
+    for _ in range(num_tokens):
+        output.append(checksum % VOCAB_SIZE)
+        checksum = extend_checksum(checksum, output[-1])
+    return output
+
+
+@dataclass
+class Row:
+    """A worker's view of one request; `checksums[i]` is that of the first i tokens."""
+
+    token_ids: list[int]
+    block_ids: list[list[int]]
+    num_computed_tokens: int
+    checksums: list[int]
+
+    def append(self, token_id: int) -> None:
+        self.token_ids.append(token_id)
+        self.checksums.append(extend_checksum(self.checksums[-1], token_id))
+
+
+class FakeExecutor(Executor):
+    """See the module.
+
+    Args:
+        specs: KV need; two layers of full attention by default.
+        available_bytes: memory that the plan may use.
+        full_step_s: what `warm_up` reports.
+    """
+
+    def __init__(
+        self,
+        *,
+        specs: list[KVCacheSpec] | None = None,
+        available_bytes: int = 1 << 30,
+        full_step_s: float = 0.1,
+    ) -> None:
+        self.calls: list[str] = []
+        self.steps: list[SchedulerOutput] = []
+        self.rows: dict[str, Row] = {}
+        self.fail_next: dict[str, str] = {}  # request_id -> message, for the next step
+        self.kv_config: KVCacheConfig | None = None
+        self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
+        self._available_bytes = available_bytes
+        self._full_step_s = full_step_s
+        self._slots: dict[tuple[int, int], int] = {}  # (group, slot) -> checksum of the prefix
+
+    def load(self) -> None:
+        self.calls.append("load")
+
+    def memory_report(self) -> MemoryReport:
+        self.calls.append("memory_report")
+        return MemoryReport(self._available_bytes, 0, 0)
+
+    def kv_cache_specs(self) -> list[KVCacheSpec]:
+        return self._specs
+
+    def initialize_kv_cache(self, config: KVCacheConfig) -> None:
+        self.calls.append("initialize_kv_cache")
+        self.kv_config = config
+
+    def warm_up(self) -> float:
+        self.calls.append("warm_up")
+        return self._full_step_s
+
+    def notes(self) -> list[str]:
+        return []
+
+    def abort(self) -> None:
+        self.calls.append("abort")
+
+    def check_health(self) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        self.calls.append("shutdown")
+
+    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+        self.steps.append(scheduled)
+        self._update_rows(scheduled)
+        failed = {
+            request_id: message
+            for request_id, message in self.fail_next.items()
+            if request_id in scheduled.num_scheduled_tokens
+        }
+        self.fail_next = {}
+        self._write_slots(scheduled, failed)
+        sampled: dict[str, list[int]] = {}
+        for request_id, count in scheduled.num_scheduled_tokens.items():
+            row = self.rows[request_id]
+            end = row.num_computed_tokens + count
+            assert end <= len(row.token_ids), "a token was scheduled that does not exist"
+            sampled[request_id] = []
+            if request_id not in failed:
+                is_sound = self._reads_its_prefix(row, end)
+                if end == len(row.token_ids):
+                    token_id = row.checksums[-1] % VOCAB_SIZE if is_sound else VOCAB_SIZE
+                    row.append(token_id)
+                    sampled[request_id] = [token_id]
+            row.num_computed_tokens = end
+        result: Future[ModelRunnerOutput] = Future()
+        result.set_result(ModelRunnerOutput(sampled, failed=failed or None))
+        return result
+
+    def _update_rows(self, scheduled: SchedulerOutput) -> None:
+        for request_id in scheduled.finished_request_ids:
+            del self.rows[request_id]
+        for new in scheduled.new_requests:
+            assert new.request_id not in self.rows
+            self.rows[new.request_id] = _row(new)
+        for running in scheduled.running_requests:
+            row = self.rows[running.request_id]
+            assert row.num_computed_tokens == running.num_computed_tokens
+            for table, new_blocks in zip(row.block_ids, running.new_block_ids, strict=True):
+                table.extend(new_blocks)
+        assert sum(scheduled.num_scheduled_tokens.values()) == (
+            scheduled.total_num_scheduled_tokens
+        )
+
+    def _write_slots(self, scheduled: SchedulerOutput, failed: dict[str, str]) -> None:
+        """All rows of a step are written before any is read, as in a layer of a real model."""
+        for request_id, count in scheduled.num_scheduled_tokens.items():
+            row = self.rows[request_id]
+            first = row.num_computed_tokens
+            for position in range(first, first + count):
+                value = POISON if request_id in failed else row.checksums[position + 1]
+                for group in range(len(row.block_ids)):
+                    self._slots[group, self._slot(row, group, position)] = value
+
+    def _reads_its_prefix(self, row: Row, end: int) -> bool:
+        """False if the request reads what a failed one should have written. Anything else that is
+        not its own prefix is an error of the scheduler."""
+        assert self.kv_config is not None
+        for group, layers in enumerate(self.kv_config.groups):
+            window = layers.sliding_window
+            first = 0 if window is None else max(0, row.num_computed_tokens - window + 1)
+            for position in range(first, end):
+                value = self._slots[group, self._slot(row, group, position)]
+                if value == POISON:
+                    return False
+                assert value == row.checksums[position + 1], (
+                    f"position {position} reads what is not its prefix"
+                )
+        return True
+
+    def _slot(self, row: Row, group: int, position: int) -> int:
+        assert self.kv_config is not None
+        block_size = self.kv_config.block_size
+        block = row.block_ids[group][position // block_size]
+        assert 0 < block < self.kv_config.num_blocks, f"block {block} at position {position}"
+        return block * block_size + position % block_size
+
+
+def _row(new: NewRequestData) -> Row:
+    row = Row([], [list(table) for table in new.block_ids], new.num_computed_tokens, [0])
+    for token_id in new.token_ids:
+        row.append(token_id)
+    return row
