@@ -51,3 +51,5 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_completion_prompts: int = 1024
     max_stop_strings: int = 4
     dev_mode: bool = False
+    #: warnings for the log, one sentence each
+    notes: list[str] = []

@@ -1,0 +1,47 @@
+"""The `octavo` command: picks the subcommand, turns errors into one sentence and an exit code.
+
+`--help` and `--version` are answered before anything heavy is imported.
+
+Runs in: the shell's process. Owns: exit codes. Knows nothing of: HTTP, engines.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from octavo import __version__
+from octavo.errors import ConfigError, StartupError
+
+EXIT_USAGE = 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the process's exit code.
+
+    0 done; 2 wrong usage or configuration; 1 failed start; others as the command says.
+    """
+    words = sys.argv[1:] if argv is None else argv
+    try:
+        return _dispatch(words)
+    except StartupError as error:
+        print(f"octavo: error: {error.message}", file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+def _dispatch(words: list[str]) -> int:
+    first = words[0] if words else "--help"
+    if first in ("-v", "--version"):
+        print(__version__)
+        return 0
+    if first in ("-h", "--help") or first.startswith("--help="):
+        from octavo.cli.help import main_help  # the flag table is for --help and serve only
+
+        print(main_help())
+        return 0 if words else EXIT_USAGE
+    if first == "serve":
+        from octavo.cli.serve import serve  # not paid for by --version
+
+        return serve(words[1:])
+    from octavo.cli.help import unknown_command  # only after a mistake
+
+    raise ConfigError(unknown_command(first))

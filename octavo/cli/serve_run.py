@@ -1,0 +1,86 @@
+"""The part of `octavo serve` that is past the command line: options, environment, log, launch.
+
+Runs in: the API process. Knows nothing of: argv, what is started (launch.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+
+from octavo import __version__
+from octavo.config.args import EngineArgs, ServerArgs, non_default_args, split_options
+from octavo.config.log_settings import LogSettings, resolve_logging
+from octavo.config.parser import ParsedArgs
+from octavo.config.rules.access import choose_api_keys
+from octavo.envs import Env, check_unknown, read_environ
+from octavo.errors import StartupError
+from octavo.log import configure_logging
+
+PROCESS_NAME = "APIServer"
+
+logger = logging.getLogger(__name__)
+
+
+def run(parsed: ParsedArgs) -> int:
+    """Starts the server that `parsed` describes; returns its exit code.
+
+    Raises:
+        StartupError: the options cannot be honoured or the start fails.
+    """
+    engine_args, server_args = split_options(parsed.options)
+    env = read_environ()
+    if server_args.fail_on_environ_validation:
+        check_unknown(env)
+    settings = resolve_logging(server_args, env)
+    start_logging(
+        settings, process_name=PROCESS_NAME, secrets=secrets_of(engine_args, server_args, env)
+    )
+    _say_what_was_asked(parsed, engine_args, server_args, env)
+
+    from octavo.launch import serve  # the whole program: only once the options are known good
+
+    try:
+        return serve(server_args, engine_args, env)
+    except StartupError:
+        logger.debug("start failed:\n%s", traceback.format_exc())
+        raise
+
+
+def start_logging(settings: LogSettings, *, process_name: str, secrets: list[str]) -> None:
+    """Sets up this process's log unless it is to be left alone."""
+    if not settings.is_configured:
+        return
+    configure_logging(
+        process_name=process_name,
+        level=settings.level,
+        formatter=settings.formatter,
+        stream=settings.stream,
+        prefix=settings.prefix,
+        colour=settings.colour,
+        no_color=settings.no_color,
+        force_color=settings.force_color,
+        config_file=settings.config_file,
+        secrets=secrets,
+    )
+
+
+def secrets_of(engine_args: EngineArgs, server_args: ServerArgs, env: Env) -> list[str]:
+    """Texts that must not appear in the log."""
+    tokens = [engine_args.hf_token, env.hf_token]
+    keys = choose_api_keys(server_args.api_key, env.api_key)
+    return [*keys, *(token for token in tokens if isinstance(token, str))]
+
+
+def _say_what_was_asked(
+    parsed: ParsedArgs, engine_args: EngineArgs, server_args: ServerArgs, env: Env
+) -> None:
+    logger.info("Octavo version %s", __version__)
+    logger.info("non-default args: %s", non_default_args(engine_args, server_args))
+    for warning in (
+        *parsed.warnings,
+        *server_args.warnings,
+        *engine_args.warnings,
+        *env.warnings,
+    ):
+        logger.warning("%s", warning)

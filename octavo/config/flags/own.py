@@ -1,0 +1,29 @@
+"""Flags that only Octavo has; each is a row of docs/differences-from-vllm.md."""
+
+from __future__ import annotations
+
+from octavo.config.flags.flag import BOOL, INT, STR, Flag
+
+GROUP = "Octavo"
+
+FLAGS = (
+    Flag("api-key-guards-metrics", BOOL, False, "with --api-key, /metrics needs the key as well"),
+    Flag("startup-trace", STR, None, "file for the phases of start-up, in Chrome trace format"),
+    Flag(
+        "cpu-threads",
+        INT,
+        None,
+        "compute threads",
+        low=1,
+        high=1024,
+        auto="one per physical core, within affinity and cgroup quota",
+    ),
+    Flag(
+        "isa",
+        STR,
+        None,
+        "level of the native library, for tests",
+        choices=("scalar", "avx2", "avx512_vnni", "avx512_bf16"),
+        auto="the best that runs here",
+    ),
+)

@@ -1,0 +1,1 @@
+"""One file per question that flags, checkpoint and device answer together."""

@@ -1,0 +1,300 @@
+"""Settings from the environment: the one place that reads them.
+
+`OCTAVO_X` comes before `VLLM_X`, which comes before the default; flags and YAML come before both.
+Set and different, the two are named in a warning. Names nobody knows are reported once, and are
+an error with `--fail-on-environ-validation`. Variables that Kubernetes sets for a service that
+happens to be called `vllm` or `octavo` are not settings and are left alone.
+
+    env = read_environ()
+    env.api_key, env.cpu_kvcache_space, env.hf_token, ...
+    env.warnings  # sentences for the log
+
+Runs in: the API process, `LLM`, EngineCore. Owns: names, types and defaults of variables.
+Knows nothing of: flags, logging.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+from octavo.errors import ConfigError
+
+OWN_PREFIX = "OCTAVO_"
+VLLM_PREFIX = "VLLM_"
+
+_TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+_FALSE_WORDS = frozenset({"0", "false", "no", "off", ""})
+
+
+def _text(value: str) -> str:
+    return value
+
+
+def _boolean(value: str) -> bool:
+    word = value.strip().lower()
+    if word in _TRUE_WORDS:
+        return True
+    if word in _FALSE_WORDS:
+        return False
+    raise ValueError("1 or 0, true or false")
+
+
+def _whole(value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        raise ValueError("a whole number") from None
+    if number < 0:
+        raise ValueError("a whole number of at least 0")
+    return number
+
+
+def _number(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        raise ValueError("a number") from None
+    if not 0 <= number < float("inf"):
+        raise ValueError("a number of at least 0")
+    return number
+
+
+def _level(value: str) -> str:
+    level = value.strip().upper()
+    if level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
+        raise ValueError("DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return level
+
+
+def _colour(value: str) -> str:
+    word = value.strip().lower()
+    if word not in ("auto", "0", "1"):
+        raise ValueError("auto, 0 or 1")
+    return word
+
+
+def _words(value: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in value.split(",") if word.strip())
+
+
+def _setting(parse: Callable[[str], object], default: Any, *, secret: bool = False) -> Any:
+    """A variable with both prefixes; its name is the field's in capitals."""
+    return field(default=default, repr=not secret, metadata={"parse": parse, "plain": False})
+
+
+def _standard(parse: Callable[[str], object], default: Any, *, secret: bool = False) -> Any:
+    """A variable that other programs share: no prefix."""
+    return field(default=default, repr=not secret, metadata={"parse": parse, "plain": True})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env:
+    """What the environment says, typed; see `read_environ`."""
+
+    # access and logs
+    api_key: str | None = _setting(_text, None, secret=True)
+    logging_level: str | None = _setting(_level, None)
+    configure_logging: bool = _setting(_boolean, True)
+    logging_config_path: str | None = _setting(_text, None)
+    logging_prefix: str = _setting(_text, "")
+    logging_stream: str = _setting(_text, "ext://sys.stdout")
+    logging_color: str = _setting(_colour, "auto")
+    log_stats_interval: float = _setting(_number, 10.0)  # seconds; 0 means the default
+    disable_log_logo: bool = _setting(_boolean, False)
+    # processes
+    rpc_base_path: str | None = _setting(_text, None)  # folder of Unix sockets; None: the tmp dir
+    engine_ready_timeout_s: int = _setting(_whole, 600)
+    execute_model_timeout_seconds: int = _setting(_whole, 300)
+    keep_alive_on_engine_death: bool = _setting(_boolean, False)
+    # HTTP
+    http_timeout_keep_alive: int = _setting(_whole, 5)  # seconds
+    server_dev_mode: bool = _setting(_boolean, False)
+    max_completion_prompts: int = _setting(_whole, 1024)
+    max_stop_strings: int = _setting(_whole, 4)
+    # model
+    allow_long_max_model_len: bool = _setting(_boolean, False)
+    # CPU
+    cpu_kvcache_space: float | None = _setting(_number, None)  # GiB
+    cpu_omp_threads_bind: str = _setting(_text, "auto")  # auto, nobind, or 0-3|4-7
+    cpu_num_of_reserved_cpu: int | None = _setting(_whole, None)
+    # standard names
+    no_color: bool = _standard(bool, False)  # https://no-color.org: any text that is not empty
+    force_color: bool = _standard(bool, False)
+    hf_token: str | None = _standard(_text, None, secret=True)
+    hf_home: str | None = _standard(_text, None)
+    hf_hub_cache: str | None = _standard(_text, None)
+    hf_endpoint: str | None = _standard(_text, None)
+    hf_hub_offline: bool = _standard(_boolean, False)
+    transformers_offline: bool = _standard(_boolean, False)
+    xdg_cache_home: str | None = _standard(_text, None)
+    home: str | None = _standard(_text, None)
+    tmpdir: str | None = _standard(_text, None)
+
+    #: sentences for the log
+    warnings: tuple[str, ...] = ()
+    #: OCTAVO_* and VLLM_* names that nobody knows
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_offline(self) -> bool:
+        """True when the hub must not be asked."""
+        return self.hf_hub_offline or self.transformers_offline
+
+
+def read_environ(environ: Mapping[str, str] | None = None) -> Env:
+    """Reads `environ` (the process's own if None).
+
+    Raises:
+        ConfigError: a variable has a value that cannot be read; names the variable and the value.
+    """
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for f in fields(Env):
+        if "parse" not in f.metadata:
+            continue
+        name = _name_set(f.name.upper(), bool(f.metadata["plain"]), environ, warnings)
+        if name is None:
+            continue
+        try:
+            values[f.name] = f.metadata["parse"](environ[name])
+        except ValueError as error:
+            shown = "(hidden)" if not f.repr else repr(environ[name])
+            raise ConfigError(f"{name} must be {error}, got {shown}") from None
+    unknown, inert = _other_names(environ, warnings)
+    if unknown:
+        warnings.append(f"unknown environment variables are ignored: {', '.join(unknown)}")
+    if inert:
+        warnings.append(f"environment variables without effect here: {', '.join(inert)}")
+    return Env(**values, warnings=tuple(warnings), unknown=tuple(unknown))
+
+
+def check_unknown(env: Env) -> None:
+    """The stricter rule of `--fail-on-environ-validation`.
+
+    Raises:
+        ConfigError: there are OCTAVO_* or VLLM_* variables that nobody knows.
+    """
+    if env.unknown:
+        raise ConfigError(
+            f"unknown environment variables: {', '.join(env.unknown)} "
+            "(--fail-on-environ-validation)"
+        )
+
+
+def is_kubernetes_service_name(name: str, value: str) -> bool:
+    """True for variables Kubernetes sets for a service whose name begins with ours.
+
+    A service `vllm` gives VLLM_SERVICE_HOST, VLLM_SERVICE_PORT[_NAME], VLLM_PORT=tcp://...,
+    VLLM_PORT_8000_TCP[_ADDR|_PORT|_PROTO]; a service `vllm-chat` the same with VLLM_CHAT_.
+    """
+    if _SERVICE_NAME.fullmatch(name):
+        return True
+    return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
+
+
+_SERVICE_NAME = re.compile(
+    r"(OCTAVO|VLLM)(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
+    r"|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
+)
+
+
+def _name_set(
+    name: str, is_plain: bool, environ: Mapping[str, str], warnings: list[str]
+) -> str | None:
+    """Which spelling of a variable counts, or None if it is not set."""
+    if is_plain:
+        return name if name in environ else None
+    own, vllm = OWN_PREFIX + name, VLLM_PREFIX + name
+    if own in environ and vllm in environ and environ[own] != environ[vllm]:
+        warnings.append(f"{own} and {vllm} are both set and differ; {own} is used")
+    return own if own in environ else vllm if vllm in environ else None
+
+
+def _other_names(environ: Mapping[str, str], warnings: list[str]) -> tuple[list[str], list[str]]:
+    """Names that nobody knows, and names that are known to have no effect here."""
+    known = {f.name.upper() for f in fields(Env) if f.metadata.get("plain") is False}
+    unknown: list[str] = []
+    inert: list[str] = []
+    for name in sorted(environ):
+        own = name.startswith(OWN_PREFIX)
+        if not own and not name.startswith(VLLM_PREFIX):
+            continue
+        if is_kubernetes_service_name(name, environ[name]):
+            if name in ("OCTAVO_PORT", "VLLM_PORT"):
+                warnings.append(
+                    f"{name}={environ[name]} is ignored: Kubernetes sets it for a service of that "
+                    "name"
+                )
+            continue
+        rest = name.removeprefix(OWN_PREFIX if own else VLLM_PREFIX)
+        if rest in known or rest in _SILENT:
+            continue
+        if rest in _INERT or rest.startswith(_INERT_FAMILIES):
+            inert.append(name)
+        else:
+            unknown.append(name)
+    return unknown, inert
+
+
+# Telemetry switches: there is none to switch off.
+_SILENT = frozenset({"NO_USAGE_STATS", "DO_NOT_TRACK", "USAGE_SOURCE", "USAGE_STATS_SERVER"})
+
+# vLLM's variables that have no effect here, so that they are not taken for mistakes: those of
+# other devices and libraries by family, the rest by name.
+_INERT_FAMILIES = (
+    "ALLREDUCE_", "BLOCKSCALE_", "CUDA", "DBO_", "DEEP", "DP_", "ELASTIC_EP_", "FASTSAFETENSORS_",
+    "FLASHINFER_", "FLASH_ATTN_", "GPT_OSS_", "HUMMING_", "LORA_", "MARLIN_", "MEDIA_",
+    "MOE_", "MOONCAKE_", "MXFP8_", "NCCL_", "NIXL_", "NVFP4_", "NVTX_", "RAY_", "ROCM_", "TPU_",
+    "TRITON_", "USE_", "WEIGHT_OFFLOADING_", "XLA_", "XPU_", "ZENTORCH_",
+)  # fmt: skip
+
+# fmt: off
+_INERT = frozenset({
+    "ALL2ALL_BACKEND", "ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE",
+    "ALLOW_INSECURE_SERIALIZATION", "ALLOW_RUNTIME_LORA_UPDATING", "ASSETS_CACHE",
+    "ASSETS_CACHE_MODEL_CLEAN", "ATTENTION_BACKEND", "AUDIO_FETCH_TIMEOUT", "BATCH_INVARIANT",
+    "CACHE_ROOT", "CHAT_TEMPLATE_RENDER_TIMEOUT", "COMPILE_CACHE_SAVE_FORMAT",
+    "COMPUTE_NANS_IN_LOGITS", "CONFIG_ROOT", "CPU_ATTN_SPLIT_KV", "CPU_CI_ENV", "CPU_INT4_W4A8",
+    "CPU_MOE_PREPACK", "CPU_SGL_KERNEL", "CPU_SIM_MULTI_NUMA", "CUSTOM_SCOPES_FOR_PROFILING",
+    "DEBUG_DUMP_PATH", "DEBUG_LOG_API_SERVER_RESPONSE", "DEBUG_MFU_METRICS", "DEBUG_WORKSPACE",
+    "DISABLED_KERNELS", "DISABLE_COMPILE_CACHE", "DISABLE_PYNCCL",
+    "DISABLE_REQUEST_ID_RANDOMIZATION", "DISABLE_SHARED_EXPERTS_STREAM",
+    "DISTRIBUTED_USE_SPLIT_GROUP", "DOCKER_BUILD_CONTEXT", "ENABLE_COHERE_API",
+    "ENABLE_CUDAGRAPH_GC", "ENABLE_CUDA_COMPATIBILITY", "ENABLE_FLA_PACKED_RECURRENT_DECODE",
+    "ENABLE_INDUCTOR_COORDINATE_DESCENT_TUNING", "ENABLE_INDUCTOR_MAX_AUTOTUNE",
+    "ENABLE_PREGRAD_PASSES", "ENABLE_RESPONSES_API_STORE", "ENABLE_STARTUP_PLAN",
+    "ENABLE_V1_MULTIPROCESSING", "ENFORCE_STRICT_TOOL_CALLING", "ENGINE_ITERATION_TIMEOUT_S",
+    "FLOAT32_MATMUL_PRECISION", "FORCE_AOT_LOAD", "FUSED_MOE_CHUNK_SIZE", "GC_DEBUG",
+    "GPU_NIC_PCIE_MAPPING", "HAS_FLASHINFER_CUBIN", "HOST_IP", "IMAGE_FETCH_TIMEOUT",
+    "KV_CACHE_LAYOUT", "KV_EVENTS_USE_INT_BLOCK_HASHES", "LOGITS_PROCESSOR_THREADS",
+    "LOG_BATCHSIZE_INTERVAL", "LOG_MODEL_INSPECTION", "LOOPBACK_IP", "MAIN_CUDA_VERSION",
+    "MAX_AUDIO_CLIP_FILESIZE_MB", "MAX_AUDIO_DECODE_DURATION_S", "MAX_AUDIO_PREPROCESS_WORKERS",
+    "MAX_BAD_WORDS_TOTAL_TOKENS", "MAX_IMAGE_PIXELS", "MAX_MEDIA_DOWNLOAD_SIZE_MB",
+    "MAX_NUM_BAD_WORDS", "MAX_N_SEQUENCES", "MAX_TOKENS_PER_EXPERT_FP4_MOE",
+    "MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", "MLA_DISABLE", "MM_HASHER_ALGORITHM",
+    "MM_INPUT_CACHE_GIB", "MODEL_REDIRECT_PATH", "MQ_MAX_CHUNK_BYTES_MB",
+    "MSGPACK_ZERO_COPY_THRESHOLD", "MULTI_STREAM_GEMM_TOKEN_THRESHOLD", "NIC_SELECTION_VARS",
+    "NO_DEPRECATION_WARNING", "OBJECT_STORAGE_SHM_BUFFER_NAME", "PATTERN_MATCH_DEBUG", "PLUGINS",
+    "PORT", "PP_LAYER_PARTITION", "PREFIX_CACHE_RETENTION_INTERVAL", "PROCESS_NAME_PREFIX",
+    "RAISE_ON_LOGIT_NANS", "RANDOMIZE_DP_DUMMY_INPUTS", "REGEX_COMPILATION_TIMEOUT_S",
+    "RINGBUFFER_WARNING_INTERVAL", "RPC_TIMEOUT", "RUST_FRONTEND_PATH",
+    "SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD", "SKIP_MODEL_NAME_VALIDATION", "SKIP_P2P_CHECK",
+    "SKIP_PRECOMPILED_VERSION_SUFFIX", "SLEEP_WHEN_IDLE", "SPARSE_INDEXER_MAX_LOGITS_MB",
+    "SSM_CONV_STATE_LAYOUT", "SYSTEM_START_DATE", "TARGET_DEVICE", "TEST_DYNAMO_FULLGRAPH_CAPTURE",
+    "TOOL_JSON_ERROR_AUTOMATIC_RETRY", "TOOL_PARSE_REGEX_TIMEOUT_SECONDS", "TORCH_PROFILER_DIR",
+    "TRACE_FUNCTION", "TUNED_CONFIG_FOLDER", "V0_USE_OUTLINES_CACHE", "V1_OUTPUT_PROC_CHUNK_SIZE",
+    "V1_USE_OUTLINES_CACHE", "VIDEO_FETCH_TIMEOUT", "VIDEO_LOADER_BACKEND",
+    "WORKER_MULTIPROC_METHOD", "WORKER_SHUTDOWN_TIMEOUT_SECONDS", "WSL2_ENABLE_PIN_MEMORY",
+    "XGRAMMAR_CACHE_MB",
+})
+# fmt: on
+
+#: names that `Env` holds, for documentation and tests: field -> default
+DEFAULTS: dict[str, object] = {
+    f.name: f.default for f in fields(Env) if "parse" in f.metadata and f.default is not MISSING
+}

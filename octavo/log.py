@@ -1,0 +1,207 @@
+"""How log lines look and where they go: vLLM's format, set up once per process.
+
+    (APIServer pid=42) INFO 07-01 12:00:00 [launch.py:88] message
+
+Modules log with `logging.getLogger(__name__)`; only `configure_logging` touches handlers. Colour
+appears on terminals alone. Known secrets are replaced in every line, whoever logs them.
+
+Runs in: every process. Owns: the handler of `octavo` and `uvicorn` loggers.
+Knows nothing of: flags, environment (its caller passes what they say).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from typing import TextIO
+
+from octavo.errors import ConfigError
+
+LOGGERS = ("octavo", "uvicorn")
+#: uvicorn's own, which would otherwise bring their own handlers
+_UVICORN_CHILDREN = ("uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+
+DATE_FORMAT = "%m-%d %H:%M:%S"
+_HIDDEN = "***"
+_MIN_SECRET_LENGTH = 6  # shorter ones would blank ordinary words out
+
+_COLOURS = {
+    logging.DEBUG: "\033[37m",
+    logging.INFO: "\033[32m",
+    logging.WARNING: "\033[33m",
+    logging.ERROR: "\033[31m",
+    logging.CRITICAL: "\033[35m",
+}
+_PROCESS_COLOUR = "\033[36m"
+_RESET = "\033[0m"
+
+
+class TextFormatter(logging.Formatter):
+    """vLLM's line; further lines of a message repeat the front part so that grep finds them."""
+
+    def __init__(
+        self,
+        *,
+        process_name: str,
+        prefix: str = "",
+        is_coloured: bool = False,
+        secrets: Iterable[str] = (),
+    ) -> None:
+        super().__init__(datefmt=DATE_FORMAT)
+        process = f"({process_name} pid={os.getpid()})"
+        self._process = f"{_PROCESS_COLOUR}{process}{_RESET}" if is_coloured else process
+        self._prefix = prefix
+        self._is_coloured = is_coloured
+        self._secrets = _worth_hiding(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as one or more lines without the last newline."""
+        level = record.levelname
+        if self._is_coloured:
+            level = f"{_COLOURS.get(record.levelno, '')}{level}{_RESET}"
+        front = (
+            f"{self._process} {self._prefix}{level} {self.formatTime(record, DATE_FORMAT)} "
+            f"[{record.filename}:{record.lineno}]"
+        )
+        text = _hide(_full_message(self, record), self._secrets)
+        return "\n".join(f"{front} {line}" for line in text.splitlines() or [""])
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per record (`--logging-config.formatter json`)."""
+
+    def __init__(self, *, process_name: str, secrets: Iterable[str] = ()) -> None:
+        super().__init__()
+        self._process_name = process_name
+        self._secrets = _worth_hiding(secrets)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as one line."""
+        return json.dumps(
+            {
+                "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
+                "level": record.levelname,
+                "process": self._process_name,
+                "pid": record.process,
+                "logger": record.name,
+                "file": record.filename,
+                "line": record.lineno,
+                "message": _hide(_full_message(self, record), self._secrets),
+            },
+            ensure_ascii=False,
+        )
+
+
+def configure_logging(
+    *,
+    process_name: str,
+    level: str = "INFO",
+    formatter: str = "text",
+    stream: str = "ext://sys.stdout",
+    prefix: str = "",
+    colour: str = "auto",
+    no_color: bool = False,
+    force_color: bool = False,
+    config_file: str | None = None,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Sets up the loggers of this process; may be called again.
+
+    Args:
+        process_name: shown in front of every line: APIServer, EngineCore, ...
+        level: of the `octavo` loggers; uvicorn's has a flag of its own.
+        formatter: text or json.
+        stream: ext://sys.stdout, ext://sys.stderr, or a file's path.
+        colour: auto (on terminals), 0 or 1.
+        config_file: JSON for `logging.config.dictConfig`; then nothing else here applies.
+        secrets: texts that must not appear in any line.
+
+    Raises:
+        ConfigError: the configuration file or the stream cannot be used.
+    """
+    if config_file:
+        _from_file(config_file)
+        return
+    target = _open(stream)
+    chosen: logging.Formatter
+    if formatter == "json":
+        chosen = JsonFormatter(process_name=process_name, secrets=secrets)
+    else:
+        chosen = TextFormatter(
+            process_name=process_name,
+            prefix=prefix,
+            is_coloured=wants_colour(target, colour, no_color=no_color, force_color=force_color),
+            secrets=secrets,
+        )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(chosen)
+    for name in LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+    logging.getLogger("octavo").setLevel(level)
+    for name in _UVICORN_CHILDREN:
+        child = logging.getLogger(name)
+        child.handlers.clear()
+        child.propagate = True
+
+
+def wants_colour(
+    stream: TextIO, colour: str = "auto", *, no_color: bool = False, force_color: bool = False
+) -> bool:
+    """Whether lines on `stream` are coloured: an explicit 0 or 1 first, then NO_COLOR, then
+    FORCE_COLOR, then whether it is a terminal."""
+    if colour in ("0", "1"):
+        return colour == "1"
+    if no_color:
+        return False
+    return force_color or stream.isatty()
+
+
+def _full_message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The message with the traceback below it, as `logging.Formatter.format` puts them."""
+    text = record.getMessage()
+    if record.exc_info:
+        text = f"{text}\n{formatter.formatException(record.exc_info)}"
+    if record.stack_info:
+        text = f"{text}\n{formatter.formatStack(record.stack_info)}"
+    return text
+
+
+def _worth_hiding(secrets: Iterable[str]) -> tuple[str, ...]:
+    return tuple(secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH)
+
+
+def _hide(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, _HIDDEN)
+    return text
+
+
+def _open(stream: str) -> TextIO:
+    if stream == "ext://sys.stdout":
+        return sys.stdout
+    if stream == "ext://sys.stderr":
+        return sys.stderr
+    try:
+        return open(stream, "a", encoding="utf-8", buffering=1)
+    except OSError as error:
+        raise ConfigError(
+            f"OCTAVO_LOGGING_STREAM must be ext://sys.stdout, ext://sys.stderr or a file that can "
+            f"be written, got {stream!r}: {error.strerror}"
+        ) from None
+
+
+def _from_file(path: str) -> None:
+    import logging.config  # 15 ms; only with a configuration file
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            logging.config.dictConfig(json.load(file))
+    except OSError as error:
+        raise ConfigError(f"logging configuration {path}: {error.strerror}") from None
+    except (ValueError, TypeError, AttributeError, ImportError, KeyError) as error:
+        raise ConfigError(f"logging configuration {path} is not usable: {error}") from None
