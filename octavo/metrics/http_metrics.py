@@ -1,0 +1,60 @@
+"""Running totals of the HTTP side, with the names of prometheus-fastapi-instrumentator that vLLM's
+dashboards know.
+
+The API calls `observe` once per answered request. Runs in: API process. Owns: the totals since
+start. Knows nothing of: Prometheus, frameworks.
+"""
+
+from __future__ import annotations
+
+from octavo.metrics.histogram import Histogram
+
+DURATION_S = (0.1, 0.5, 1.0)
+DURATION_HIGHR_S = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0,
+    7.5, 10.0, 30.0, 60.0,
+)  # fmt: skip
+
+
+class HttpMetrics:
+    """Requests by method, route and class of status; their durations and sizes."""
+
+    def __init__(self) -> None:
+        #: (method, status class, route) -> requests
+        self.num_requests: dict[tuple[str, str, str], int] = {}
+        self.duration: dict[tuple[str, str], Histogram] = {}  # by (method, route)
+        self.duration_highr = Histogram(DURATION_HIGHR_S)
+        #: by route: [requests, bytes]
+        self.request_bytes: dict[str, list[int]] = {}
+        self.response_bytes: dict[str, list[int]] = {}
+
+    def observe(
+        self,
+        method: str,
+        handler: str,
+        status: int,
+        duration_s: float,
+        *,
+        num_request_bytes: int = 0,
+        num_response_bytes: int = 0,
+    ) -> None:
+        """Counts one answered request.
+
+        Args:
+            handler: the route's pattern (never a path a client made up: that would be one series
+                for each), e.g. `/v1/models/{model_id}`; `none` where no route matched.
+        """
+        key = (method, f"{status // 100}xx", handler)
+        self.num_requests[key] = self.num_requests.get(key, 0) + 1
+        by_route = self.duration.get((method, handler))
+        if by_route is None:
+            by_route = self.duration[method, handler] = Histogram(DURATION_S)
+        by_route.observe(duration_s)
+        self.duration_highr.observe(duration_s)
+        for totals, num_bytes in (
+            (self.request_bytes, num_request_bytes),
+            (self.response_bytes, num_response_bytes),
+        ):
+            total = totals.setdefault(handler, [0, 0])
+            total[0] += 1
+            total[1] += num_bytes
