@@ -1,0 +1,45 @@
+// Facts about the library itself: version, ISA level, struct sizes, row sizes.
+#include <cstring>
+
+#include "int_lanes.h"
+#include "octavo.h"
+#include "prepare.h"
+
+int ov_abi_version(void) { return OV_ABI_VERSION; }
+
+const char* ov_isa_name(void) {
+#if defined(__AVX512BF16__) && defined(__AVX512VNNI__)
+  return "avx512_bf16";
+#elif defined(__AVX512VNNI__)
+  return "avx512_vnni";
+#elif defined(__AVX2__)
+  return "avx2";
+#else
+  return "scalar";
+#endif
+}
+
+size_t ov_sizeof(const char* struct_name) {
+#define OV_SIZE(name) \
+  if (!strcmp(struct_name, #name)) return sizeof(name)
+  OV_SIZE(ov_kv_layer);
+  OV_SIZE(ov_buffer);
+  OV_SIZE(ov_operand);
+  OV_SIZE(ov_instr);
+  OV_SIZE(ov_vector);
+  OV_SIZE(ov_plan_desc);
+  OV_SIZE(ov_step);
+  OV_SIZE(ov_sampling);
+  OV_SIZE(ov_sample_output);
+#undef OV_SIZE
+  return 0;
+}
+
+int64_t ov_row_bytes(int dtype, int64_t cols) {
+  using namespace ov;
+  switch (dtype) {
+    case OV_A8: return a8_layout(cols).bytes;
+    case OV_BF16: return round_up(round_up(cols, 2) * 2, 64);
+    default: return round_up(cols * 4, 64);
+  }
+}

@@ -1,0 +1,92 @@
+#include "linear.h"
+
+#include "error.h"
+#include "linear_block.h"
+#include "pool.h"
+#include "prepare.h"
+#include "scratch.h"
+
+namespace ov {
+
+int linear_input_type(const ov_weight& w) { return w.kind == OV_F32 || w.kind == OV_BF16 ? w.kind : OV_A8; }
+
+namespace {
+
+// Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
+constexpr int64_t kRowBlock = 120;
+constexpr int64_t kTileStep = 2;  // panels and float kernels take tiles in pairs
+// A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
+constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
+constexpr int64_t kItemBytes = int64_t{32} << 10;
+constexpr int64_t kItemsPerThread = 6;
+
+int64_t tiles_per_item(const ov_weight& w, int64_t rows, int64_t total_tiles, int threads) {
+  const int64_t by_bytes = kItemBytes / w.tile_bytes;
+  const int64_t by_work = kItemWork / (rows * w.k * kTileColumns);
+  int64_t tiles = by_bytes < by_work ? by_bytes : by_work;
+  const int64_t fair = total_tiles / (threads * kItemsPerThread);
+  tiles = tiles < fair ? tiles : fair;
+  return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+}
+
+}  // namespace
+
+void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
+                int64_t rows) {
+  if (rows <= 0) return;
+  const int threads = pool ? pool_size(pool) : 1;
+  int64_t total_tiles = 0;
+  for (int s = 0; s < num_segments; ++s) total_tiles += segments[s].weight->num_tiles;
+  const int64_t row_blocks = ceil_div(rows, kRowBlock);
+  int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
+  int64_t items = 0;
+  for (int s = 0; s < num_segments; ++s) {
+    const ov_weight& w = *segments[s].weight;
+    step[s] = tiles_per_item(w, ceil_div(rows, row_blocks), total_tiles * row_blocks, threads);
+    items += ceil_div(w.num_tiles, step[s]);
+    end[s] = items;
+  }
+  parallel_for(pool, items * row_blocks, [&](int64_t item, int) {
+    const int64_t row_block = item / items;
+    int64_t index = item % items;
+    int s = 0;
+    while (index >= end[s]) ++s;
+    if (s > 0) index -= end[s - 1];
+    LinearBlock b;
+    b.segment = &segments[s];
+    b.in = static_cast<const char*>(in);
+    b.in_stride = in_stride;
+    b.first_row = rows * row_block / row_blocks;
+    b.rows = rows * (row_block + 1) / row_blocks - b.first_row;
+    b.first_tile = index * step[s];
+    const int64_t left = b.segment->weight->num_tiles - b.first_tile;
+    b.tiles = left < step[s] ? left : step[s];
+    if (linear_input_type(*b.segment->weight) == OV_A8)
+      linear_int8(b);
+    else
+      linear_float(b);
+  });
+}
+
+}  // namespace ov
+
+int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int64_t rows, const float* in,
+              float* const* outs) {
+  using namespace ov;
+  if (num_segments < 1 || num_segments > kMaxSegments)
+    return set_error("a linear has 1 to %d segments, got %d", kMaxSegments, num_segments);
+  const int type = linear_input_type(*weights[0]);
+  const int64_t k = weights[0]->k;
+  LinearSegment segments[kMaxSegments];
+  for (int s = 0; s < num_segments; ++s) {
+    if (weights[s]->k != k || linear_input_type(*weights[s]) != type)
+      return set_error("segment %d reads another input than segment 0", s);
+    segments[s] = {weights[s], outs[s], weights[s]->n * 4, nullptr, nullptr, 0};
+  }
+  static thread_local Scratch scratch;
+  const int64_t stride = ov_row_bytes(type, k);
+  void* prepared = scratch.take(stride * (rows > 0 ? rows : 1));
+  prepare_rows(pool, type, rows, k, in, k * 4, prepared, stride);
+  linear_run(pool, segments, num_segments, prepared, stride, rows);
+  return 0;
+}

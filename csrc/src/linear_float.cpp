@@ -1,0 +1,76 @@
+// BF16 weights times bf16 activations and F32 weights times f32 activations, accumulated in f32 in rising k.
+#include "linear_block.h"
+
+namespace ov {
+
+namespace {
+
+// One step: a pair of k values (bf16) or one (f32); 64 bytes of a tile either way, 4 bytes of a row.
+template <bool Bf16>
+OV_ALWAYS_INLINE Lanes step(Lanes acc, const uint8_t* w, const char* a) {
+  if constexpr (Bf16) {
+    uint32_t pair;
+    memcpy(&pair, a, 4);
+    return dot_pairs(acc, load_pairs(reinterpret_cast<const uint16_t*>(w)), set1_pair(pair));
+  } else {
+    return fma(load(reinterpret_cast<const float*>(w)), set1(*reinterpret_cast<const float*>(a)), acc);
+  }
+}
+
+template <bool Bf16, int R, int C>
+void multiply(const LinearBlock& b, int64_t tile, int64_t row) {
+  constexpr int64_t kAhead = 2048;
+  const ov_weight& w = *b.segment->weight;
+  const int64_t steps = Bf16 ? ceil_div(w.k, 2) : w.k;
+  const uint8_t* codes = tile_codes(w, tile);
+  const char* in = b.in + row * b.in_stride;
+  Lanes acc[R][C];
+  unroll<R>([&](auto r) { unroll<C>([&](auto c) { acc[r.value][c.value] = set1(0.0f); }); });
+  for (int64_t i = 0; i < steps; ++i) {
+    unroll<C>([&](auto c) {
+      const uint8_t* at = codes + c.value * w.tile_bytes + 64 * i;
+      __builtin_prefetch(at + kAhead);
+      unroll<R>([&](auto r) {
+        acc[r.value][c.value] = step<Bf16>(acc[r.value][c.value], at, in + r.value * b.in_stride + 4 * i);
+      });
+    });
+  }
+  store_block(*b.segment, row, tile, acc);
+}
+
+template <bool Bf16, int C, int R = kFloatRows>
+void rows_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows) {
+  if constexpr (R > 1) {
+    if (rows < R) return rows_of<Bf16, C, R - 1>(b, tile, row, rows);
+  }
+  multiply<Bf16, R, C>(b, tile, row);
+}
+
+template <bool Bf16, int C>
+void tiles_of(const LinearBlock& b, int64_t tile) {
+  for_row_parts(b.rows, kFloatRows,
+                [&](int64_t first, int64_t count) { rows_of<Bf16, C>(b, tile, b.first_row + first, count); });
+}
+
+template <bool Bf16>
+void run(const LinearBlock& b) {
+  const int64_t end = b.first_tile + b.tiles;
+  int64_t t = b.first_tile;
+  // one row has one chain per tile, so more tiles side by side hide the latency of the multiply-add
+  if (b.rows == 1)
+    for (; t + 4 <= end; t += 4) multiply<Bf16, 1, 4>(b, t, b.first_row);
+  for (; t + kFloatTiles <= end; t += kFloatTiles) tiles_of<Bf16, kFloatTiles>(b, t);
+  if constexpr (kFloatTiles > 1)
+    for (; t < end; ++t) tiles_of<Bf16, 1>(b, t);
+}
+
+}  // namespace
+
+void linear_float(const LinearBlock& block) {
+  if (block.segment->weight->kind == OV_BF16)
+    run<true>(block);
+  else
+    run<false>(block);
+}
+
+}  // namespace ov

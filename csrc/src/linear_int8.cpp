@@ -1,0 +1,236 @@
+// Quantised weights times int8 activations.
+//
+// Per group of 32 k values: exact integer sums, then acc = fma(sum, d * a_scale, acc) and, with a minimum, acc = fma(m, a_sum, acc).
+// The offset of symmetric kinds is in the integer sum from the start. Few rows read the packed tiles and expand codes in
+// registers; many rows expand two tiles into a panel once and go over it. Both run the same multiply().
+#include "linear_block.h"
+#include "prepare.h"
+#include "scratch.h"
+#include "tile_codec.h"
+
+namespace ov {
+
+namespace {
+
+// The prepared rows of a block and the starting values of their integer sums.
+struct IntInput {
+  const char* row;  // first row
+  int64_t stride;
+  A8Layout layout;
+  const int32_t* start;  // [rows][start_stride]; nullptr: zero
+  int64_t start_stride;
+};
+
+// Packed tiles, expanded in registers. One tile at a time: the stream of codes stays sequential.
+template <int Kind>
+class DirectSource {
+ public:
+  using T = Tile<Kind>;
+  static constexpr int kTiles = 1, kBits = T::kBits;
+  static constexpr bool kMinimum = T::kMinimum, kHalves = T::kHalves;
+
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile)
+      : reader_(tile_scales(w, tile)), codes_(tile_codes(w, tile)) {}
+  OV_ALWAYS_INLINE void begin(int64_t g) {
+    constexpr int64_t kAhead = 2048;
+    const uint8_t* group = codes_ + g * T::kGroupBytes;
+    for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group + kAhead + i);
+    expand_group<Kind>(group, quad_);
+    scales_ = reader_.read(g);
+  }
+  template <int Quad>
+  OV_ALWAYS_INLINE Bytes quad(int) const {
+    return quad_[Quad];
+  }
+  OV_ALWAYS_INLINE Lanes first(int) const { return scales_.first; }
+  OV_ALWAYS_INLINE Lanes second(int) const { return scales_.second; }
+
+ private:
+  ScaleReader<Kind> reader_;
+  const uint8_t* codes_;
+  Bytes quad_[8];
+  GroupScales scales_;
+};
+
+// Expanded tiles: per group and tile eight quads, then the scales as f32.
+template <int Kind, int Tiles>
+class PanelSource {
+ public:
+  using T = Tile<Kind>;
+  static constexpr int kTiles = Tiles, kBits = T::kBits;
+  static constexpr bool kMinimum = T::kMinimum, kHalves = T::kHalves;
+  static constexpr int kRecord = 512 + 64 + (kMinimum || kHalves ? 64 : 0);
+
+  explicit OV_ALWAYS_INLINE PanelSource(const uint8_t* panel) : panel_(panel), group_(panel) {}
+  OV_ALWAYS_INLINE void begin(int64_t g) { group_ = panel_ + g * Tiles * kRecord; }
+  template <int Quad>
+  OV_ALWAYS_INLINE Bytes quad(int c) const {
+    return load_bytes(group_ + c * kRecord + 64 * Quad);
+  }
+  OV_ALWAYS_INLINE Lanes first(int c) const { return load(reinterpret_cast<const float*>(group_ + c * kRecord + 512)); }
+  OV_ALWAYS_INLINE Lanes second(int c) const { return load(reinterpret_cast<const float*>(group_ + c * kRecord + 576)); }
+
+ private:
+  const uint8_t* panel_;
+  const uint8_t* group_;
+};
+
+template <int Kind, int Tiles>
+void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
+  using Panel = PanelSource<Kind, Tiles>;
+  for (int c = 0; c < Tiles; ++c) {
+    ScaleReader<Kind> reader(tile_scales(w, tile + c));
+    const uint8_t* codes = tile_codes(w, tile + c);
+    uint8_t* out = panel + c * Panel::kRecord;
+    for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
+      Bytes quad[8];
+      expand_group<Kind>(codes, quad);
+      unroll<8>([&](auto q) { store_bytes(out + 64 * q.value, quad[q.value]); });
+      const GroupScales s = reader.read(g);
+      store(reinterpret_cast<float*>(out + 512), s.first);
+      if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
+    }
+  }
+}
+
+// R rows x Source::kTiles tiles over all of k.
+template <int R, class Source>
+OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[R][Source::kTiles]) {
+  constexpr int C = Source::kTiles;
+  constexpr bool kMinimum = Source::kMinimum, kHalves = Source::kHalves;
+  unroll<R>([&](auto r) { unroll<C>([&](auto c) { acc[r.value][c.value] = set1(0.0f); }); });
+  for (int64_t g = 0; g < in.layout.groups; ++g) {
+    source.begin(g);
+    Dot<Source::kBits> dot[R][C];
+    const auto start = [&](int half) __attribute__((always_inline)) {
+      unroll<R>([&](auto r) {
+        unroll<C>([&](auto c) {
+          if constexpr (kMinimum)
+            dot[r.value][c.value].start_zero();
+          else
+            dot[r.value][c.value].start(in.start + r.value * in.start_stride + (kHalves ? 2 * g + half : g));
+        });
+      });
+    };
+    const auto fold = [&](auto half) __attribute__((always_inline)) {
+      unroll<R>([&](auto r) {
+        const char* row = in.row + r.value * in.stride;
+        const Lanes a_scale = set1(reinterpret_cast<const float*>(row + in.layout.scale)[g]);
+        unroll<C>([&](auto c) {
+          const Lanes scale = half.value ? source.second(c.value) : source.first(c.value);
+          Lanes& x = acc[r.value][c.value];
+          x = fma(dot[r.value][c.value].finish(), scale * a_scale, x);
+          if constexpr (kMinimum)
+            x = fma(source.second(c.value), set1(reinterpret_cast<const float*>(row + in.layout.sum)[g]), x);
+        });
+      });
+    };
+    start(0);
+    unroll<8>([&](auto q) {
+      if constexpr (kHalves && q.value == 4) {
+        fold(Index<0>{});
+        start(1);
+      }
+      Bytes w[C];
+      unroll<C>([&](auto c) { w[c.value] = source.template quad<q.value>(c.value); });
+      unroll<R>([&](auto r) {
+        const int8_t* a = reinterpret_cast<const int8_t*>(in.row + r.value * in.stride) + 32 * g + 4 * q.value;
+        unroll<C>([&](auto c) { dot[r.value][c.value].template step<q.value>(w[c.value], a); });
+      });
+    });
+    fold(Index<kHalves ? 1 : 0>{});
+  }
+}
+
+template <int Kind, int R>
+void direct_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row) {
+  DirectSource<Kind> source(*s.weight, tile);
+  Lanes acc[R][1];
+  multiply<R>(source, in, acc);
+  store_block(s, row, tile, acc);
+}
+
+template <int Kind, int Tiles, int R>
+void panel_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row, const uint8_t* panel) {
+  PanelSource<Kind, Tiles> source(panel);
+  Lanes acc[R][Tiles];
+  multiply<R>(source, in, acc);
+  store_block(s, row, tile, acc);
+}
+
+// f(Index<R>{}) for a row count in [1, kIntRows].
+template <int R = kIntRows, class F>
+inline void visit_rows(int64_t rows, F&& f) {
+  if constexpr (R == 1)
+    f(Index<1>{});
+  else if (rows == R)
+    f(Index<R>{});
+  else
+    visit_rows<R - 1>(rows, f);
+}
+
+inline IntInput at_row(const IntInput& in, int64_t r) {
+  IntInput moved = in;
+  moved.row += r * in.stride;
+  if (in.start) moved.start += r * in.start_stride;
+  return moved;
+}
+
+template <int Kind, int Tiles>
+void panel_tiles(const LinearBlock& b, int64_t tile, const IntInput& in, uint8_t* panel) {
+  fill_panel<Kind, Tiles>(*b.segment->weight, tile, panel);
+  for_row_parts(b.rows, kIntRows, [&](int64_t first, int64_t count) {
+    const IntInput part = at_row(in, first);
+    visit_rows(count, [&](auto r) { panel_rows<Kind, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
+  });
+}
+
+// -offset * (sum of the group's or half group's activations).
+template <int Kind>
+void fill_starts(const IntInput& in, int64_t rows, int32_t* out) {
+  for (int64_t r = 0; r < rows; ++r, out += in.start_stride) {
+    const int32_t* sum16 = reinterpret_cast<const int32_t*>(in.row + r * in.stride + in.layout.sum16);
+    if constexpr (Block<Kind>::kHalves)
+      for (int64_t i = 0; i < 2 * in.layout.groups; ++i) out[i] = -Block<Kind>::kOffset * sum16[i];
+    else
+      for (int64_t g = 0; g < in.layout.groups; ++g)
+        out[g] = -Block<Kind>::kOffset * (sum16[2 * g] + sum16[2 * g + 1]);
+  }
+}
+
+template <int Kind>
+void run(const LinearBlock& b) {
+  static thread_local Scratch starts, panels;
+  IntInput in;
+  in.row = b.in + b.first_row * b.in_stride;
+  in.stride = b.in_stride;
+  in.layout = a8_layout(b.segment->weight->k);
+  in.start = nullptr;
+  in.start_stride = 0;
+  if constexpr (!Block<Kind>::kMinimum) {
+    in.start_stride = in.layout.groups * (Block<Kind>::kHalves ? 2 : 1);
+    int32_t* start = static_cast<int32_t*>(starts.take(4 * b.rows * in.start_stride));
+    fill_starts<Kind>(in, b.rows, start);
+    in.start = start;
+  }
+  const int64_t end = b.first_tile + b.tiles;
+  if (b.rows <= kIntRows) {
+    visit_rows(b.rows, [&](auto r) {
+      for (int64_t t = b.first_tile; t < end; ++t) direct_rows<Kind, r.value>(*b.segment, t, in, b.first_row);
+    });
+    return;
+  }
+  uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kIntTiles * 640));
+  int64_t t = b.first_tile;
+  for (; t + kIntTiles <= end; t += kIntTiles) panel_tiles<Kind, kIntTiles>(b, t, in, panel);
+  if constexpr (kIntTiles > 1)
+    for (; t < end; ++t) panel_tiles<Kind, 1>(b, t, in, panel);
+}
+
+}  // namespace
+
+void linear_int8(const LinearBlock& block) {
+  visit_quantized(block.segment->weight->kind, [&]<int Kind>() { run<Kind>(block); });
+}
+
+}  // namespace ov

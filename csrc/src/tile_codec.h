@@ -1,0 +1,105 @@
+// Reading packed tiles of quantised weights: codes to bytes, scales to f32. The layout is described in weights.h.
+//
+// Knows nothing of: activations, threads.
+#pragma once
+
+#include "byte_lanes.h"
+#include "gguf_blocks.h"
+#include "weights.h"
+
+namespace ov {
+
+// Compile-time facts of a packed kind.
+template <int Kind>
+struct Tile : Block<Kind> {
+  using B = Block<Kind>;
+  static constexpr int kGroupBytes = B::kBits * 64;  // codes of 32 k values x 16 columns
+  static constexpr int kHighAt = 256;                // where the high plane starts in a group
+  static constexpr bool kSymmetric = !B::kMinimum;
+  // bytes of scales per group (plain kinds) or per 256 (kinds with sub-scales)
+  static constexpr int kScaleBytes = !B::kSuper ? (B::kMinimum ? 64 : 32) : B::kHalves ? 32 + 256 : 64 + 192;
+};
+
+template <int Kind>
+inline int64_t tile_scale_bytes(int64_t k) {
+  return Tile<Kind>::kScaleBytes * (Tile<Kind>::kSuper ? k / 256 : k / 32);
+}
+
+// Codes of one group as eight quads.
+template <int Kind>
+OV_ALWAYS_INLINE void expand_group(const uint8_t* codes, Bytes (&quad)[8]) {
+  if constexpr (Tile<Kind>::kBits == 8) {
+    unroll<8>([&](auto q) { quad[q.value] = load_bytes(codes + 64 * q.value); });
+  } else {
+    unroll<4>([&](auto q) {
+      const Bytes both = load_bytes(codes + 64 * q.value);
+      quad[q.value] = low_nibbles(both);
+      quad[q.value + 4] = high_nibbles(both);
+    });
+    if constexpr (Tile<Kind>::kBits == 5) {
+      const Bytes high = load_bytes(codes + Tile<Kind>::kHighAt);
+      unroll<8>([&](auto q) { quad[q.value] = add_high_bits<1, q.value>(quad[q.value], high); });
+    } else if constexpr (Tile<Kind>::kBits == 6) {
+      const Bytes first = load_bytes(codes + Tile<Kind>::kHighAt);
+      const Bytes second = load_bytes(codes + Tile<Kind>::kHighAt + 64);
+      unroll<4>([&](auto q) {
+        quad[q.value] = add_high_bits<3, 2 * q.value>(quad[q.value], first);
+        quad[q.value + 4] = add_high_bits<3, 2 * q.value>(quad[q.value + 4], second);
+      });
+    }
+  }
+}
+
+// Scales of a group. first: of all 32 values, or of the first 16; second: the minimum, or of the last 16.
+struct GroupScales {
+  Lanes first, second;
+};
+
+// Reads the scales of a tile group by group, g rising from a multiple of 8.
+template <int Kind>
+class ScaleReader {
+ public:
+  explicit OV_ALWAYS_INLINE ScaleReader(const uint8_t* scales) : scales_(scales) {}
+
+  OV_ALWAYS_INLINE GroupScales read(int64_t g) {
+    using T = Tile<Kind>;
+    if constexpr (T::kSuper) {
+      if ((g & 7) == 0) decode(scales_ + g / 8 * T::kScaleBytes);
+      return {load(decoded_ + 32 * (g & 7)), load(decoded_ + 32 * (g & 7) + 16)};
+    } else {
+      const uint16_t* s = reinterpret_cast<const uint16_t*>(scales_ + g * T::kScaleBytes);
+      if constexpr (T::kMinimum) return {load_f16(s), load_f16(s + 16)};
+      return {load_f16(s), set1(0.0f)};
+    }
+  }
+
+ private:
+  // Eight groups' scales times the super-scale; the minimums negated, so that they are added.
+  OV_ALWAYS_INLINE void decode(const uint8_t* super) {
+    const uint16_t* s = reinterpret_cast<const uint16_t*>(super);
+    const Lanes d = load_f16(s);
+    if constexpr (Tile<Kind>::kHalves) {
+      const int8_t* sub = reinterpret_cast<const int8_t*>(super + 32);
+      for (int i = 0; i < 16; ++i) store(decoded_ + 16 * i, d * to_float(load_int8(sub + 16 * i)));
+    } else {
+      const Lanes dmin = set1(0.0f) - load_f16(s + 16);
+      const IntLanes six = set1_int(63);
+      const IntLanes w0 = load_int(super + 64), w1 = load_int(super + 128), w2 = load_int(super + 192);
+      unroll<8>([&](auto j) {
+        constexpr int at = j.value;
+        const IntLanes scale = shift_right(at < 5 ? w0 : w1, 6 * (at % 5)) & six;
+        store(decoded_ + 32 * at, d * to_float(scale));
+        constexpr int m = 8 + at;
+        const IntLanes minimum = at == 7 ? shift_right(w0, 30) | shift_left(shift_right(w1, 30), 2) |
+                                               shift_left(shift_right(w2, 30), 4)
+                                         : shift_right(m < 10 ? w1 : w2, 6 * (m % 5)) & six;
+        store(decoded_ + 32 * at + 16, dmin * to_float(minimum));
+      });
+    }
+  }
+
+  const uint8_t* scales_;
+  alignas(64) float decoded_[Tile<Kind>::kSuper ? 256 : 1];
+};
+
+}  // namespace ov

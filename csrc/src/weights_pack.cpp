@@ -1,0 +1,150 @@
+#include "weights_pack.h"
+
+#include "convert.h"
+#include "pool.h"
+#include "tile_codec.h"
+
+namespace ov {
+
+void weight_layout(ov_weight* w) {
+  w->num_tiles = ceil_div(w->n, kTileColumns);
+  w->scale_bytes = 0;
+  int64_t code_bytes = 0;
+  const bool quantized = visit_quantized(w->kind, [&]<int Kind>() {
+    w->scale_bytes = round_up(tile_scale_bytes<Kind>(w->k), 64);
+    code_bytes = w->k / 32 * Tile<Kind>::kGroupBytes;
+  });
+  if (!quantized) code_bytes = w->kind == OV_BF16 ? round_up(w->k, 2) / 2 * 64 : w->k * 64;
+  w->tile_bytes = w->scale_bytes + code_bytes;
+  w->bytes = w->num_tiles * w->tile_bytes;
+}
+
+namespace {
+
+struct SourceRows {
+  const uint8_t* row[kTileColumns];  // nullptr past n
+};
+
+// 16 rows x 32 codes to eight quads.
+template <int Kind>
+void gather_quads(const SourceRows& rows, int64_t group, uint8_t (&quads)[8][64]) {
+  using B = Block<Kind>;
+  const int64_t block = group * 32 / B::kBlock;
+  const int within = static_cast<int>(group % (B::kBlock / 32));
+  for (int c = 0; c < kTileColumns; ++c) {
+    uint8_t codes[32] = {};
+    if (rows.row[c]) B::codes(rows.row[c] + block * B::kBytes, within, codes);
+    for (int q = 0; q < 8; ++q) memcpy(quads[q] + 4 * c, codes + 4 * q, 4);
+  }
+}
+
+template <int Kind>
+void pack_codes(const uint8_t (&quads)[8][64], uint8_t* out) {
+  if constexpr (Tile<Kind>::kBits == 8) {
+    memcpy(out, quads, sizeof quads);
+    return;
+  }
+  for (int j = 0; j < 4; ++j)
+    for (int i = 0; i < 64; ++i)
+      out[64 * j + i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
+  uint8_t* high = out + Tile<Kind>::kHighAt;
+  if constexpr (Tile<Kind>::kBits == 5) {
+    memset(high, 0, 64);
+    for (int j = 0; j < 8; ++j)
+      for (int i = 0; i < 64; ++i) high[i] = static_cast<uint8_t>(high[i] | (quads[j][i] >> 4) << j);
+  } else if constexpr (Tile<Kind>::kBits == 6) {
+    memset(high, 0, 128);
+    for (int j = 0; j < 8; ++j)
+      for (int i = 0; i < 64; ++i) {
+        uint8_t& h = high[64 * (j >> 2) + i];
+        h = static_cast<uint8_t>(h | (quads[j][i] >> 4) << 2 * (j & 3));
+      }
+  }
+}
+
+template <int Kind>
+void pack_scales(const SourceRows& rows, int64_t blocks, uint8_t* out) {
+  using B = Block<Kind>;
+  for (int64_t b = 0; b < blocks; ++b, out += Tile<Kind>::kScaleBytes) {
+    memset(out, 0, Tile<Kind>::kScaleBytes);
+    uint16_t* halves = reinterpret_cast<uint16_t*>(out);
+    for (int c = 0; c < kTileColumns; ++c) {
+      if (!rows.row[c]) continue;
+      const uint8_t* block = rows.row[c] + b * B::kBytes;
+      halves[c] = B::scale(block);
+      if constexpr (B::kMinimum) halves[16 + c] = B::minimum(block);
+      if constexpr (B::kHalves) {
+        for (int i = 0; i < 16; ++i) out[32 + 16 * i + c] = static_cast<uint8_t>(B::sub_scale16(block, i));
+      } else if constexpr (B::kSuper) {
+        uint32_t six[16], word[3] = {};
+        for (int j = 0; j < 8; ++j) {
+          six[j] = B::sub_scale(block, j);
+          six[8 + j] = B::sub_minimum(block, j);
+        }
+        for (int j = 0; j < 15; ++j) word[j / 5] |= six[j] << 6 * (j % 5);
+        for (int i = 0; i < 3; ++i) {
+          word[i] |= (six[15] >> 2 * i & 3u) << 30;
+          memcpy(out + 64 + 64 * i + 4 * c, &word[i], 4);
+        }
+      }
+    }
+  }
+}
+
+template <int Kind>
+void pack_quantized_tile(const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
+  const int64_t scale_bytes = tile_scale_bytes<Kind>(w.k);
+  pack_scales<Kind>(rows, w.k / Block<Kind>::kBlock, tile);
+  memset(tile + scale_bytes, 0, static_cast<size_t>(w.scale_bytes - scale_bytes));
+  uint8_t* codes = tile + w.scale_bytes;
+  for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes) {
+    alignas(64) uint8_t quads[8][64];
+    gather_quads<Kind>(rows, g, quads);
+    pack_codes<Kind>(quads, codes);
+  }
+}
+
+// Through f32 in pieces of 256 values of k, a multiple of every block.
+void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
+  constexpr int64_t kPiece = 256;
+  const TypeInfo& type = *type_info(src_type);
+  alignas(64) float piece[kTileColumns][kPiece];
+  for (int64_t k0 = 0; k0 < w.k; k0 += kPiece) {
+    const int64_t count = w.k - k0 < kPiece ? w.k - k0 : kPiece;
+    for (int c = 0; c < kTileColumns; ++c) {
+      memset(piece[c], 0, sizeof piece[c]);
+      if (rows.row[c]) to_f32(src_type, rows.row[c] + k0 / type.block * type.block_bytes, count, piece[c]);
+    }
+    if (w.kind == OV_F32) {
+      float* out = reinterpret_cast<float*>(tile) + k0 * kTileColumns;
+      for (int64_t k = 0; k < count; ++k)
+        for (int c = 0; c < kTileColumns; ++c) out[k * kTileColumns + c] = piece[c][k];
+    } else {
+      uint16_t* out = reinterpret_cast<uint16_t*>(tile) + k0 * kTileColumns;
+      for (int64_t pair = 0; pair < ceil_div(count, 2); ++pair)
+        for (int c = 0; c < kTileColumns; ++c)
+          for (int64_t i = 0; i < 2; ++i) out[(pair * kTileColumns + c) * 2 + i] = to_bf16(piece[c][2 * pair + i]);
+    }
+  }
+}
+
+}  // namespace
+
+void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* row_perm, ov_weight* w) {
+  const TypeInfo& type = *type_info(src_type);
+  const int64_t row_bytes = w->k / type.block * type.block_bytes;
+  const ov_weight& weight = *w;
+  parallel_for(pool, weight.num_tiles, [&](int64_t t, int) {
+    SourceRows rows;
+    for (int64_t c = 0; c < kTileColumns; ++c) {
+      const int64_t r = t * kTileColumns + c;
+      const int64_t source = r < weight.n && row_perm ? row_perm[r] : r;
+      rows.row[c] = r < weight.n ? static_cast<const uint8_t*>(src) + source * row_bytes : nullptr;
+    }
+    uint8_t* tile = weight.data + t * weight.tile_bytes;
+    if (!visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, tile); }))
+      pack_float_tile(src_type, rows, weight, tile);
+  });
+}
+
+}  // namespace ov
