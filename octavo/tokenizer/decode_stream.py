@@ -23,7 +23,8 @@ class DecodeStream:
     """Incremental detokenisation of one output.
 
     The prompt is never repeated. If it ends inside a character, the first tokens may complete it,
-    and the whole character then belongs to the output. Bytes that cannot be UTF-8 become U+FFFD.
+    and the whole character then belongs to the output. Bytes that cannot be UTF-8 become U+FFFD; an
+    unfinished character at the end has no text.
 
     Args:
         token_bytes: of the tokenizer.
@@ -57,7 +58,3 @@ class DecodeStream:
             stripped = text[: self._num_spaces_to_drop].lstrip(" ")
             text, self._num_spaces_to_drop = stripped + text[self._num_spaces_to_drop :], 0
         return text
-
-    def flush(self) -> str:
-        """What is left at the end of the output: U+FFFD for an unfinished character, or nothing."""
-        return self._decoder.decode(b"", final=True)
