@@ -1,0 +1,215 @@
+"""`build_app`: the routes, in the layers every request passes.
+
+    request ids -> HTTP metrics -> --middleware -> CORS -> keys -> router -> Endpoint(handler)
+
+CORS is outside of the keys, so that a browser may read a 401.
+
+Runs in: API process, once at start-up. Owns: the order of the layers.
+Knows nothing of: sockets, processes, what handlers do.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from octavo.api.asgi import Handler
+from octavo.api.auth import Authentication
+from octavo.api.dev import Dev
+from octavo.api.docs import Docs
+from octavo.api.endpoint import Endpoint, Operation
+from octavo.api.errors import error_headers, openai_error, row_of
+from octavo.api.generation import Generator
+from octavo.api.health import PROBES, Health
+from octavo.api.http_metrics import HttpMetrics, HttpObserver
+from octavo.api.openai.chat import ChatCompletions
+from octavo.api.openai.chat_prompt import ChatPrompt, Template
+from octavo.api.openai.completions import Completions
+from octavo.api.openai.models import ServedModels
+from octavo.api.openai.route import RouteContext
+from octavo.api.openai.tokenize import Tokenize
+from octavo.api.request_ids import RequestIds
+from octavo.api.request_log import RequestLog
+from octavo.config.server import ServerConfig
+from octavo.errors import ConfigError, MethodNotAllowed, NotFound, RequestError
+from octavo.frontend.async_llm import AsyncLLM
+
+TITLE = "Octavo"
+#: not counted in the HTTP metrics, as in vLLM
+UNCOUNTED = PROBES | {"/load", "/version"}
+
+
+def build_app(
+    llm: AsyncLLM,
+    server: ServerConfig,
+    *,
+    version: str,
+    template: Template | None,
+    make_template: Callable[[str], Template],
+    render_metrics: Callable[[], bytes],
+    observe_http: HttpObserver | None = None,
+) -> Handler:
+    """The ASGI application.
+
+    Args:
+        llm: the engine; need not be ready.
+        version: of the package.
+        template: renders chats; None if the model has none and none was given.
+        make_template: compiles the template of a request (`--trust-request-chat-template`).
+        render_metrics: the Prometheus exposition.
+        observe_http: takes (method, path, status class, seconds) of each request.
+
+    Raises:
+        ConfigError: a `--middleware` cannot be imported.
+    """
+    operations = _operations(llm, server, version, template, make_template, render_metrics)
+    if not server.disable_fastapi_docs:
+        docs = Docs(list(operations), title=TITLE, version=version, has_keys=bool(server.api_keys))
+        operations += docs.operations()
+    app: Handler = _router(operations, log_stack=server.log_error_stack)
+    if server.api_keys:
+        open_paths = {operation.path for operation in operations if operation.is_open}
+        app = Authentication(app, server.api_keys, open_paths)
+    if server.allowed_origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=server.allowed_origins,
+            allow_credentials=server.allow_credentials,
+            allow_methods=server.allowed_methods,
+            allow_headers=server.allowed_headers,
+        )
+    for name in server.middleware:
+        app = _import_middleware(name)(app)
+    if observe_http is not None:
+        paths = {operation.path for operation in operations}
+        app = HttpMetrics(app, observe_http, paths, UNCOUNTED)
+    if server.enable_request_id_headers:
+        app = RequestIds(app)
+    return app
+
+
+def _operations(
+    llm: AsyncLLM,
+    server: ServerConfig,
+    version: str,
+    template: Template | None,
+    make_template: Callable[[str], Template],
+    render_metrics: Callable[[], bytes],
+) -> list[Operation]:
+    model = llm.model_config
+    models = ServedModels(
+        model.served_model_names or [model.model],
+        root=model.model,
+        max_model_len=lambda: llm.max_model_len,
+    )
+    generator = Generator(
+        llm,
+        keep_alive_s=server.sse_keep_alive_interval_s,
+        log=RequestLog(
+            inputs=server.enable_log_requests,
+            outputs=server.enable_log_outputs,
+            max_len=server.max_log_len,
+        ),
+        log_stack=server.log_error_stack,
+    )
+    prompt = ChatPrompt(
+        template,
+        make_template=make_template,
+        content_format=server.chat_template_content_format,
+        trust_request_template=server.trust_request_chat_template,
+        default_kwargs=server.default_chat_template_kwargs,
+    )
+    health = Health(
+        llm,
+        version=version,
+        render_metrics=render_metrics,
+        num_running=(
+            (lambda: generator.num_running) if server.enable_server_load_tracking else None
+        ),
+        guard_metrics=server.api_key_guards_metrics,
+    )
+    fingerprint = _fingerprint(llm, version)
+    context = RouteContext(llm, generator, models, server, fingerprint)
+    operations = [
+        *health.operations(),
+        *models.operations(),
+        *ChatCompletions(context, prompt).operations(),
+        *Completions(context).operations(),
+        *Tokenize(llm, models, prompt).operations(),
+    ]
+    if server.dev_mode:
+        operations += Dev(llm).operations()
+    return operations
+
+
+def _router(operations: list[Operation], *, log_stack: bool) -> Handler:
+    routes = [
+        Route(
+            operation.path,
+            Endpoint(operation.handler, log_stack=log_stack),
+            methods=list(operation.methods),
+        )
+        for operation in operations
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _no_route(request: Request, error: Exception) -> Response:
+    """The router's own 404 and 405, in the error shape."""
+    assert isinstance(error, HTTPException)
+    where = f"{request.method} {request.url.path[:200]}"
+    found: RequestError
+    if error.status_code == 405:
+        found = MethodNotAllowed(f"{where}: this route does not take this method.")
+    else:
+        found = NotFound(f"{where}: there is no such route.")
+    return Response(
+        msgspec.json.encode(openai_error(found)),
+        row_of(found).status,
+        headers={
+            **(error.headers or {}),
+            **{k.decode(): v.decode() for k, v in error_headers(found)},
+        },
+        media_type="application/json",
+    )
+
+
+def _fingerprint(llm: AsyncLLM, version: str) -> str:
+    """`octavo-<version>-<8 hex>`: changes with the model and how it is computed."""
+    digest = hashlib.sha256(msgspec.msgpack.encode(llm.model_config)).hexdigest()
+    return f"octavo-{version}-{digest[:8]}"
+
+
+def _import_middleware(name: str) -> Callable[[Any], Handler]:
+    """An ASGI middleware class, or an async function `(request, call_next)`.
+
+    Raises:
+        ConfigError: it cannot be imported or is neither.
+    """
+    module_name, _, attribute = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"--middleware {name} cannot be imported: {error}.") from None
+    if inspect.isclass(found):
+        return cast(Callable[[Any], Handler], found)
+    if inspect.iscoroutinefunction(found):
+        # only for this flag: importing it costs start-up time
+        from starlette.middleware.base import BaseHTTPMiddleware
+
+        return functools.partial(BaseHTTPMiddleware, dispatch=found)
+    raise ConfigError(f"--middleware {name} must be an ASGI middleware class or an async function.")

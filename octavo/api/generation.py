@@ -1,0 +1,153 @@
+"""One generation request from its prompts to its last byte, streamed or whole.
+
+    prompts -> AsyncLLM.add_request -> outputs -> Reply (wire format) -> events or one body
+
+Neighbours: `octavo/api/openai/chat.py` and `completions.py` (callers), `octavo/frontend/async_llm`.
+Runs in: API process, event loop. Owns: the life of a request here: a client that leaves aborts it.
+Knows nothing of: wire formats.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import msgspec
+
+from octavo.api.asgi import Receive, Send, respond
+from octavo.api.disconnect import CancelOnDisconnect
+from octavo.api.errors import log_error, openai_error
+from octavo.api.merged_outputs import merged_outputs
+from octavo.api.request_log import RequestLog
+from octavo.api.sse import KEEP_ALIVE, EventStream, frame
+from octavo.frontend.async_llm import AsyncLLM
+from octavo.frontend.prompt import Prompt
+from octavo.frontend.request_stream import RequestStream
+from octavo.outputs import RequestOutput
+from octavo.sampling_params import SamplingParams
+
+
+class Reply(Protocol):
+    """A wire format: what the client sees of the outputs."""
+
+    def begin(self, prompt_token_ids: Sequence[list[int]]) -> None:
+        """Takes the prompts as the engine sees them, before the first output."""
+
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Sequence[msgspec.Struct]:
+        """What is new, as events."""
+
+    def closing(self) -> Sequence[msgspec.Struct]:
+        """The events after the last output."""
+
+    def whole(self) -> msgspec.Struct:
+        """The whole reply, after the last output."""
+
+    def add(self, prompt_index: int, output: RequestOutput) -> None:
+        """Takes an output into the whole reply."""
+
+    def log_text(self) -> str:
+        """What was said so far, for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One generation request, checked as far as HTTP can."""
+
+    request_id: str
+    prompts: Sequence[Prompt]
+    params: SamplingParams
+    reply: Reply
+    stream: bool
+    priority: int = 0
+    cache_salt: str | None = None
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+class Generator:
+    """Runs jobs on an engine.
+
+    Args:
+        llm: the engine.
+        keep_alive_s: seconds of silence in a stream after which a comment is sent; 0: never.
+        log: where requests and outputs are logged.
+        log_stack: log the trace of errors.
+    """
+
+    def __init__(
+        self, llm: AsyncLLM, *, keep_alive_s: float, log: RequestLog, log_stack: bool
+    ) -> None:
+        self._llm = llm
+        self._keep_alive_s = keep_alive_s
+        self._log = log
+        self._log_stack = log_stack
+        self.num_running = 0
+
+    async def run(self, job: Job, receive: Receive, send: Send) -> None:
+        """Answers the job.
+
+        Raises:
+            RequestError, EngineError: nothing was sent yet.
+        """
+        self.num_running += 1
+        try:
+            async with CancelOnDisconnect(receive) as client, AsyncExitStack() as stack:
+                streams = await self._add_requests(job, stack)
+                if job.stream:
+                    events = EventStream(send, job.headers)
+                    last = await self._stream(job, streams, events)
+                else:
+                    body = await self._whole(job, streams)
+            if client.disconnected:
+                return  # leaving the streams has aborted (and logged) the request
+            if job.stream:
+                await events.end(last)
+            else:
+                await respond(send, 200, body, headers=job.headers)
+        finally:
+            self.num_running -= 1
+
+    async def _add_requests(self, job: Job, stack: AsyncExitStack) -> list[RequestStream]:
+        streams: list[RequestStream] = []
+        # ids may come from clients: the engine's own differ even when those repeat
+        unique = secrets.token_hex(4)
+        for index, prompt in enumerate(job.prompts):
+            name = job.request_id if len(job.prompts) == 1 else f"{job.request_id}-{index}"
+            self._log.log_input(name, prompt, job.params)
+            stream = await self._llm.add_request(
+                prompt,
+                job.params,
+                f"{name}-{unique}",
+                priority=job.priority,
+                cache_salt=job.cache_salt,
+            )
+            streams.append(await stack.enter_async_context(stream))
+        job.reply.begin([stream.prompt_token_ids for stream in streams])
+        return streams
+
+    async def _stream(self, job: Job, streams: list[RequestStream], events: EventStream) -> bytes:
+        """Sends all events but the last ones, which it returns."""
+        reply = job.reply
+        try:
+            async with aclosing(merged_outputs(streams, self._keep_alive_s)) as outputs:
+                async for item in outputs:
+                    await events.write(KEEP_ALIVE if item is None else frame(reply.chunks(*item)))
+            last = frame(reply.closing())
+        except Exception as error:
+            if not events.started:
+                raise
+            log_error(error, job.request_id, with_stack=self._log_stack)
+            return frame([openai_error(error)])
+        self._log.log_output(job.request_id, reply.log_text)
+        return last
+
+    async def _whole(self, job: Job, streams: list[RequestStream]) -> bytes:
+        reply = job.reply
+        async with aclosing(merged_outputs(streams)) as outputs:
+            async for item in outputs:
+                assert item is not None
+                reply.add(*item)
+        self._log.log_output(job.request_id, reply.log_text)
+        return msgspec.json.encode(reply.whole())

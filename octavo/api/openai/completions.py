@@ -1,0 +1,185 @@
+"""`POST /v1/completions`.
+
+Neighbours: `octavo/api/generation.py` (runs it), `octavo/api/openai/completion_reply.py` (what the
+client sees).
+Runs in: API process, event loop. Owns: the meaning of the request's fields.
+Knows nothing of: the core, how outputs are sent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from octavo.api.asgi import Receive, Scope, Send
+from octavo.api.body import parse_request, read_json_body
+from octavo.api.endpoint import Operation
+from octavo.api.generation import Job
+from octavo.api.openai.completion_reply import CompletionReply
+from octavo.api.openai.protocol import CompletionChunk, CompletionRequest, CompletionResponse
+from octavo.api.openai.route import (
+    RouteContext,
+    response_id,
+    truncated,
+    unknown_field_headers,
+)
+from octavo.api.openai.sampling import check_http_limits, default_max_tokens, sampling_params
+from octavo.api.openai.unsupported import KNOWN, refuse_unsupported
+from octavo.api.openai.usage import UsageCounter, wants_usage
+from octavo.errors import (
+    EngineError,
+    InvalidParameter,
+    ModelNotFound,
+    Overloaded,
+    RequestError,
+    Unauthorized,
+)
+from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
+from octavo.sampling_params import SamplingParams
+
+DEFAULT_MAX_TOKENS = 16
+
+
+class Completions:
+    """The completion route.
+
+    Args:
+        context: the engine and the ways to it.
+    """
+
+    def __init__(self, context: RouteContext) -> None:
+        self._context = context
+
+    def operations(self) -> list[Operation]:
+        """The routes."""
+        return [
+            Operation(
+                ("POST",),
+                "/v1/completions",
+                self._handle,
+                "Continue one or several prompts",
+                "completions",
+                request=CompletionRequest,
+                response=CompletionResponse,
+                event=CompletionChunk,
+                errors=(RequestError, Unauthorized, ModelNotFound, EngineError, Overloaded),
+            )
+        ]
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_json_body(scope, receive)
+        parsed = parse_request(
+            body, CompletionRequest, also_known=KNOWN, check_fields=refuse_unsupported
+        )
+        request, context = parsed.request, self._context
+        model = context.models.check(request.model)
+        name = response_id("cmpl", scope, request)
+        check_http_limits(request, max_stop_strings=context.server.max_stop_strings)
+        prompts = read_prompts(
+            request.prompt,
+            add_special_tokens=request.add_special_tokens,
+            max_prompts=context.server.max_completion_prompts,
+        )
+        max_tokens = self._max_tokens(request)
+        params = self._params(request, max_tokens)
+        prompts = [await truncated(context.llm, prompt, request) for prompt in prompts]
+        at_end, in_chunks = wants_usage(
+            request.stream_options, force=context.server.enable_force_include_usage
+        )
+        reply = CompletionReply(
+            response_id=name,
+            model=model,
+            fingerprint=context.fingerprint,
+            num_prompts=len(prompts),
+            n=request.n,
+            usage=UsageCounter(show_cached=context.server.enable_prompt_tokens_details),
+            usage_at_end=at_end,
+            usage_in_chunks=in_chunks,
+            num_top_logprobs=request.logprobs,
+            text=context.token_text(request),
+            skip_special_tokens=request.skip_special_tokens,
+            echo=request.echo,
+            drop_output=max_tokens == 0,
+            show_token_ids=request.return_token_ids,
+            show_prompt_logprobs=request.prompt_logprobs is not None,
+            keep_text=context.server.enable_log_outputs,
+        )
+        job = Job(
+            request_id=name,
+            prompts=prompts,
+            params=params,
+            reply=reply,
+            stream=request.stream,
+            priority=request.priority,
+            cache_salt=request.cache_salt,
+            headers=unknown_field_headers(parsed.unknown_fields, name),
+        )
+        await context.generator.run(job, receive, send)
+
+    def _max_tokens(self, request: CompletionRequest) -> int:
+        max_tokens = request.max_tokens
+        if max_tokens is None:
+            max_tokens = default_max_tokens(self._context.defaults)
+            return DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens
+        if max_tokens < 0 or (max_tokens == 0 and not request.echo):
+            raise InvalidParameter(
+                f"max_tokens must be at least 1 (or 0 with echo), got {max_tokens}. "
+                f"(parameter=max_tokens, value={max_tokens})",
+                param="max_tokens",
+            )
+        return max_tokens
+
+    def _params(self, request: CompletionRequest, max_tokens: int) -> SamplingParams:
+        prompt_logprobs = request.prompt_logprobs
+        if request.echo and request.logprobs is not None:
+            prompt_logprobs = max(request.logprobs, prompt_logprobs or 0)
+        return sampling_params(
+            request,
+            self._context.defaults,
+            # the engine makes at least one token; the reply drops it
+            max_tokens=max(max_tokens, 1),
+            logprobs=request.logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
+
+
+def read_prompts(value: Any, *, add_special_tokens: bool, max_prompts: int) -> list[Prompt]:
+    """`prompt` of a request: text, token ids, or a list of either (which may be mixed).
+
+    Raises:
+        InvalidParameter: something else, empty, or too many.
+    """
+    if isinstance(value, str):
+        return [TextPrompt(value, add_special_tokens)]
+    assert isinstance(value, list)
+    if not value:
+        raise _invalid("prompt", "must not be an empty list")
+    if _is_id(value[0]):
+        return [_tokens(value, "prompt")]
+    if len(value) > max_prompts:
+        raise _invalid("prompt", f"may hold at most {max_prompts} prompts, got {len(value)}")
+    prompts: list[Prompt] = []
+    for index, item in enumerate(value):
+        if isinstance(item, str):
+            prompts.append(TextPrompt(item, add_special_tokens))
+        elif isinstance(item, list):
+            prompts.append(_tokens(item, f"prompt[{index}]"))
+        else:
+            raise _invalid(f"prompt[{index}]", "must be a string or a list of token ids")
+    return prompts
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _tokens(ids: list[Any], place: str) -> TokensPrompt:
+    if not ids:
+        raise _invalid(place, "must not be an empty list")
+    for index, token_id in enumerate(ids):
+        if not _is_id(token_id):
+            raise _invalid(f"{place}[{index}]", "must be a token id (an integer)")
+    return TokensPrompt(ids)
+
+
+def _invalid(place: str, rule: str) -> InvalidParameter:
+    return InvalidParameter(f"{place} {rule}.", param=place)

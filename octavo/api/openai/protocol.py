@@ -1,0 +1,367 @@
+"""The requests and responses of the OpenAI routes, as msgspec structs with vLLM's field names.
+
+A field that is None was not given (or given as null): the model's default applies, then the
+neutral one. Fields that clients know and this version does not serve are in `unsupported.py`.
+
+Runs in: API process. Owns: names, types and defaults on the wire.
+Knows nothing of: the engine, HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+# ---- requests -----------------------------------------------------------------------------------
+
+
+class StreamOptions(msgspec.Struct, kw_only=True):
+    """Options of a streamed response."""
+
+    include_usage: bool = False
+    continuous_usage_stats: bool = False
+
+
+class SamplingFields(msgspec.Struct, kw_only=True):
+    """What completions and chats have in common."""
+
+    model: str = ""
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+    n: int = 1
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: Annotated[int, Meta(description="0 and -1 switch it off")] | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[int, float] | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[int] | None = None
+    skip_special_tokens: bool = True
+    spaces_between_special_tokens: bool = True
+    prompt_logprobs: int | None = None
+    truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
+    truncation_side: Literal["left", "right"] = "left"
+    priority: int = 0
+    request_id: str | None = None
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    return_tokens_as_token_ids: bool | None = None
+    return_token_ids: bool = False
+    vllm_xargs: dict[str, Any] | None = None
+
+
+CompletionPrompt = Annotated[
+    str | list[Any],
+    Meta(
+        description="text, token ids, or a list of either",
+        extra_json_schema={
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            ]
+        },
+    ),
+]
+
+
+class CompletionRequest(SamplingFields, kw_only=True):
+    """Body of `POST /v1/completions`."""
+
+    prompt: CompletionPrompt
+    logprobs: int | None = None
+    echo: bool = False
+    add_special_tokens: bool = True
+
+
+class ChatFields(msgspec.Struct, kw_only=True):
+    """What renders messages into a prompt: chats and `POST /tokenize`."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class NamedFunction(msgspec.Struct):
+    """The function that must be called."""
+
+    name: str
+
+
+class NamedToolChoice(msgspec.Struct):
+    """The tool that must be called."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class ChatCompletionRequest(SamplingFields, ChatFields, kw_only=True):
+    """Body of `POST /v1/chat/completions`."""
+
+    max_completion_tokens: Annotated[int, Meta(description="wins over max_tokens")] | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    tool_choice: ToolChoice | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    echo: bool = False
+
+
+class TokenizeCompletionRequest(msgspec.Struct, kw_only=True):
+    """Body of `POST /tokenize` for text."""
+
+    prompt: str
+    model: str = ""
+    add_special_tokens: bool = True
+    return_token_strs: bool = False
+
+
+class TokenizeChatRequest(ChatFields, kw_only=True):
+    """Body of `POST /tokenize` for messages."""
+
+    model: str = ""
+    return_token_strs: bool = False
+
+
+class DetokenizeRequest(msgspec.Struct, kw_only=True):
+    """Body of `POST /detokenize`."""
+
+    tokens: list[int]
+    model: str = ""
+
+
+# ---- parts of responses -------------------------------------------------------------------------
+
+
+class PromptTokensDetails(msgspec.Struct):
+    """Of the prompt's tokens, those found in the prefix cache."""
+
+    cached_tokens: int
+
+
+class Usage(msgspec.Struct):
+    """Tokens of a request: each prompt once, the outputs of all choices."""
+
+    prompt_tokens: int
+    total_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
+
+
+class PromptLogprob(msgspec.Struct):
+    """One candidate at one position of the prompt."""
+
+    logprob: float
+    rank: int | None
+    decoded_token: str | None
+
+
+PromptLogprobs = list[dict[str, PromptLogprob] | None]  # token id -> candidate
+
+
+class CompletionLogprobs(msgspec.Struct):
+    """Log probabilities of a completion: four lists of equal length."""
+
+    text_offset: list[int] = []
+    token_logprobs: list[float | None] = []
+    tokens: list[str] = []
+    top_logprobs: list[dict[str, float] | None] = []
+
+
+class TopLogprob(msgspec.Struct):
+    """One candidate at one position of a chat's reply."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+
+
+class TokenLogprob(msgspec.Struct):
+    """One token of a chat's reply and its alternatives."""
+
+    token: str
+    logprob: float
+    bytes: list[int] | None
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(msgspec.Struct):
+    """Log probabilities of a chat's reply, or of one piece of it."""
+
+    content: list[TokenLogprob]
+
+
+# ---- responses ----------------------------------------------------------------------------------
+
+
+class CompletionChoice(msgspec.Struct, kw_only=True):
+    """One output of a completion."""
+
+    index: int
+    text: str
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
+
+
+class CompletionResponse(msgspec.Struct, kw_only=True):
+    """Answer of `POST /v1/completions`."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage
+    system_fingerprint: str
+
+
+class CompletionChunk(msgspec.Struct, kw_only=True):
+    """One event of a streamed completion."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[CompletionChoice]
+    usage: Usage | UnsetType = UNSET
+    system_fingerprint: str | UnsetType = UNSET
+
+
+class ChatMessage(msgspec.Struct):
+    """The reply."""
+
+    role: str
+    content: str | None
+    refusal: str | None = None
+
+
+class ChatChoice(msgspec.Struct, kw_only=True):
+    """One reply of a chat."""
+
+    index: int
+    message: ChatMessage
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | None = None
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatCompletionResponse(msgspec.Struct, kw_only=True):
+    """Answer of `POST /v1/chat/completions`."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[ChatChoice]
+    usage: Usage
+    system_fingerprint: str
+    prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatDelta(msgspec.Struct):
+    """What is new in a reply."""
+
+    role: str | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class ChatChunkChoice(msgspec.Struct, kw_only=True):
+    """What is new in one reply of a chat."""
+
+    index: int
+    delta: ChatDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: str | None = None
+    stop_reason: int | str | UnsetType | None = UNSET
+    token_ids: list[int] | UnsetType = UNSET
+
+
+class ChatCompletionChunk(msgspec.Struct, kw_only=True):
+    """One event of a streamed chat."""
+
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[ChatChunkChoice]
+    usage: Usage | UnsetType = UNSET
+    system_fingerprint: str | UnsetType = UNSET
+    prompt_token_ids: list[int] | UnsetType = UNSET
+
+
+class ModelPermission(msgspec.Struct, kw_only=True):
+    """What may be done with a model; all clients may do the same."""
+
+    id: str
+    object: Literal["model_permission"] = "model_permission"
+    created: int
+    allow_create_engine: bool = False
+    allow_sampling: bool = True
+    allow_logprobs: bool = True
+    allow_search_indices: bool = False
+    allow_view: bool = True
+    allow_fine_tuning: bool = False
+    organization: str = "*"
+    group: str | None = None
+    is_blocking: bool = False
+
+
+class ModelCard(msgspec.Struct, kw_only=True):
+    """One served name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "octavo"
+    root: str
+    parent: str | None = None
+    max_model_len: int
+    permission: list[ModelPermission]
+
+
+class ModelList(msgspec.Struct, kw_only=True):
+    """Answer of `GET /v1/models`."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class TokenizeResponse(msgspec.Struct):
+    """Answer of `POST /tokenize`."""
+
+    count: int
+    max_model_len: int
+    tokens: list[int]
+    token_strs: list[str] | None = None
+
+
+class DetokenizeResponse(msgspec.Struct):
+    """Answer of `POST /detokenize`."""
+
+    prompt: str

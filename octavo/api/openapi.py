@@ -1,0 +1,121 @@
+"""`/openapi.json`: the document of all routes, made from the routes themselves.
+
+Request and response schemas are those of the msgspec structs that parse and write them, so the
+document cannot disagree with the server. Made at the first request for it.
+
+Source: OpenAPI Specification 3.1.0.
+
+Runs in: API process. Owns: the document's form. Knows nothing of: what routes do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from octavo.api.endpoint import Operation
+from octavo.api.errors import ErrorResponse, row_of
+
+REF = "#/components/schemas/{name}"
+
+
+def openapi_document(
+    operations: Sequence[Operation], *, title: str, version: str, has_keys: bool
+) -> dict[str, Any]:
+    """The document.
+
+    Args:
+        operations: all routes.
+        has_keys: the server asks for API keys.
+    """
+    types = _types(operations)
+    schemas, components = msgspec.json.schema_components(types, ref_template=REF)
+    schema_of = dict(zip(types, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        path = re.sub(r"\{(\w+):path\}", r"{\1}", operation.path)
+        item = paths.setdefault(path, {})
+        for method in operation.methods:
+            item[method.lower()] = _operation(operation, method, schema_of, has_keys)
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+    if has_keys:
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+    return document
+
+
+def _types(operations: Sequence[Operation]) -> list[Any]:
+    types: list[Any] = [ErrorResponse]
+    for operation in operations:
+        for candidate in (operation.request, operation.response, operation.event):
+            is_type = candidate is not None and not isinstance(candidate, str)
+            if is_type and candidate not in types:
+                types.append(candidate)
+    return types
+
+
+def _operation(
+    operation: Operation, method: str, schema_of: dict[Any, Any], has_keys: bool
+) -> dict[str, Any]:
+    name = re.sub(r"\W+", "_", operation.path.split(":")[0]).strip("_")
+    described: dict[str, Any] = {
+        "operationId": f"{method.lower()}_{name}",
+        "summary": operation.summary,
+        "tags": [operation.tag],
+        "responses": _responses(operation, schema_of),
+    }
+    if operation.path_params:
+        described["parameters"] = [
+            {
+                "name": parameter,
+                "in": "path",
+                "required": True,
+                "description": text,
+                "schema": {"type": "string"},
+            }
+            for parameter, text in operation.path_params.items()
+        ]
+    if operation.request is not None:
+        described["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": schema_of[operation.request]}},
+        }
+    if has_keys and not operation.is_open:
+        described["security"] = [{"bearer": []}, {"x-api-key": []}]
+    return described
+
+
+def _responses(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    if isinstance(operation.response, str):
+        content[operation.response] = {"schema": {"type": "string"}}
+    elif operation.response is not None:
+        content["application/json"] = {"schema": schema_of[operation.response]}
+    if operation.event is not None:
+        content["text/event-stream"] = {
+            "schema": schema_of[operation.event],
+            "description": "with `stream`: one such object per `data:` line, then `data: [DONE]`",
+        }
+    responses: dict[str, Any] = {"200": {"description": "OK", "content": content}}
+    for error in operation.errors:
+        status = row_of(error("")).status
+        responses[str(status)] = {
+            "description": HTTPStatus(status).phrase,
+            "content": {"application/json": {"schema": schema_of[ErrorResponse]}},
+        }
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            responses[str(status)]["headers"] = {
+                "Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}
+            }
+    return responses

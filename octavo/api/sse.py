@@ -1,0 +1,61 @@
+"""Server-sent events, written straight to the ASGI server.
+
+The response starts with the first event, so that a request which fails before its first output
+still gets a plain error. After that, an error becomes an event (`data: {"error": ...}`), and every
+stream ends with exactly one `data: [DONE]`.
+
+Runs in: API process, event loop. Owns: the framing. Knows nothing of: what the events say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from octavo.api.asgi import Headers, Send
+
+DONE = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+STREAM_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold tokens back
+]
+
+_encode = msgspec.json.encode
+
+
+def frame(events: Iterable[msgspec.Struct]) -> bytes:
+    """The events as bytes, ready for one write."""
+    return b"".join([b"data: %b\n\n" % _encode(event) for event in events])
+
+
+class EventStream:
+    """One response of server-sent events."""
+
+    def __init__(self, send: Send, headers: Headers = ()) -> None:
+        self._send = send
+        self._headers = headers
+        self.started = False
+
+    async def write(self, data: bytes) -> None:
+        """Sends framed bytes in one write; nothing for empty data. Waits while the client reads
+        too slowly."""
+        if not data:
+            return
+        if not self.started:
+            self.started = True
+            await self._send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [*STREAM_HEADERS, *self._headers],
+                }
+            )
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self, last: bytes = b"") -> None:
+        """Sends `last`, `[DONE]` and the end of the response in one write."""
+        assert self.started
+        await self._send({"type": "http.response.body", "body": last + DONE, "more_body": False})
