@@ -28,12 +28,13 @@ class FinishReason(IntEnum):
 
 
 class RequestKind(IntEnum):
-    """First frame of each front end -> core message."""
+    """First byte of each front end -> core message (`octavo/messages/codec.py`)."""
 
     ADD = 0  # body: EngineCoreRequest
     ABORT = 1  # body: list[str] of request ids
     UTILITY = 2  # body: UtilityCall
     SHUTDOWN = 3  # body: Shutdown
+    CONFIG = 4  # body: EngineConfig, once, as the answer to Hello
 
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
