@@ -84,6 +84,7 @@ class AsyncLLM:
         self._dead_reason: str | None = None
         self._dead: asyncio.Future[str] | None = None
         self._is_draining = False
+        self._is_closed = False
         self._idle: asyncio.Future[None] | None = None  # set when a drain is complete
         self._last_heard_s = 0.0
 
@@ -148,6 +149,7 @@ class AsyncLLM:
         self._input.set_limits(ready.max_model_len, ready.kv_cache_size_tokens)
         self._dead = loop.create_future()
         self._last_heard_s = self._clock()
+        self._client.start()
         self._output_task = loop.create_task(self._read_outputs(), name="octavo-outputs")
 
     async def drain(self, timeout_s: float) -> bool:
@@ -172,14 +174,19 @@ class AsyncLLM:
             self._client.abort_requests(ids)
         return False
 
-    async def shutdown(self) -> None:
-        """Ends the output task and closes the way to the core. Requests that have not ended get
-        EngineDead. Idempotent."""
+    async def shutdown(self, timeout_s: float = 0.0) -> None:
+        """Asks the core to end, waits for that at most `timeout_s`, and closes the way to it.
+
+        Requests that have not ended get EngineDead. Idempotent.
+        """
+        self._end("The server has shut down.")
         if self._output_task is not None:
             self._output_task.cancel()
             await asyncio.wait([self._output_task])
-        self._end("The server has shut down.")
-        self._client.close()
+        if not self._is_closed:
+            self._is_closed = True
+            await self._client.shutdown(timeout_s)
+            self._client.close()
         if self._tokenize_pool is not None:
             self._tokenize_pool.shutdown(wait=False, cancel_futures=True)
             self._tokenize_pool = None

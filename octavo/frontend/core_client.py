@@ -17,6 +17,9 @@ from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest
 class AsyncCoreClient(Protocol):
     """A core that works on its own, seen from an event loop. Sending never waits."""
 
+    def start(self) -> None:
+        """Begins to listen; the core is ready and an event loop runs."""
+
     def add_requests(self, requests: Sequence[EngineCoreRequest]) -> None:
         """Sends requests, in order."""
 
@@ -38,11 +41,11 @@ class AsyncCoreClient(Protocol):
             EngineError: the call failed.
         """
 
-    def send_shutdown(self, timeout_s: float) -> None:
-        """Asks the core to end; running requests may go on for `timeout_s`."""
+    async def shutdown(self, timeout_s: float) -> bool:
+        """Asks the core to end, and waits for that; False if it runs on after `timeout_s`."""
 
     def close(self) -> None:
-        """Frees what the client holds. Idempotent."""
+        """Stops listening and frees what the client holds. Idempotent."""
 
 
 class EngineCore(Protocol):

@@ -34,11 +34,15 @@ class FakeCoreClient:
         self.added: list[EngineCoreRequest] = []
         self.aborted: list[str] = []
         self.calls: list[tuple[str, tuple[object, ...]]] = []
+        self.is_started = False
         self.is_closed = False
         self.shutdown_timeout_s: float | None = None
         self._queue: asyncio.Queue[EngineCoreOutputs | EngineDead] = asyncio.Queue()
 
     # the front end's side
+
+    def start(self) -> None:
+        self.is_started = True
 
     def add_requests(self, requests: Sequence[EngineCoreRequest]) -> None:
         self.added += requests
@@ -56,8 +60,9 @@ class FakeCoreClient:
         self.calls.append((method, args))
         return True
 
-    def send_shutdown(self, timeout_s: float) -> None:
+    async def shutdown(self, timeout_s: float) -> bool:
         self.shutdown_timeout_s = timeout_s
+        return True
 
     def close(self) -> None:
         self.is_closed = True
