@@ -39,7 +39,7 @@ def dequantize(tensor: StoredTensor) -> FloatArray:
         values = values[tensor.row_permutation]
     if tensor.value_offset:
         values = values + np.float32(tensor.value_offset)
-    return np.ascontiguousarray(values, np.float32)
+    return np.require(values, np.float32, ["C", "W"])
 
 
 def bfloat16_to_float32(bits: npt.NDArray[np.uint16]) -> FloatArray:

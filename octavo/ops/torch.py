@@ -56,7 +56,7 @@ class TorchOps:
         self._output: SampleOutputArrays
         self._input_ids: Tensor  # [T]
         self._positions: Tensor  # [T]
-        self._reported: dict[int, Tensor] = {}  # logit row -> [V] log-probabilities
+        self._raw_logprobs: dict[int, Tensor] = {}  # logit row -> [V]
 
     # ---- weights
     def pack_linear(self, tensor: StoredTensor) -> Weight:
@@ -94,7 +94,7 @@ class TorchOps:
     def begin_sample(self, sampling: SamplingArrays, output: SampleOutputArrays) -> None:
         """Gives the sampling ops that follow their arrays."""
         self._sampling, self._output = sampling, output
-        self._reported = {}
+        self._raw_logprobs = {}
 
     def free(self) -> None:
         """Drops the cache."""
@@ -244,9 +244,12 @@ class TorchOps:
 
     # ---- sampling
     def logprobs(self, logits: TensorHandle, *, processed: bool) -> None:
+        # processed ones are those of the distribution that is drawn from: `sample` knows it
+        if processed:
+            return
         for row in range(self._step.num_logits):
             if self._sampling.num_logprobs[row] >= 0:
-                self._reported[row] = torch.log_softmax(_tensor(logits)[row].float(), dim=-1)
+                self._raw_logprobs[row] = torch.log_softmax(_tensor(logits)[row].float(), dim=-1)
 
     def penalize(self, logits: TensorHandle) -> TensorHandle:
         sampling, values = self._sampling, _tensor(logits).clone()
@@ -263,8 +266,7 @@ class TorchOps:
                 seen, repetition = values[row, ids], float(sampling.repetition_penalty[row])
                 seen = torch.where(seen > 0, seen / repetition, seen * repetition)
                 seen = seen - counts * float(sampling.frequency_penalty[row])
-                seen = seen - (counts > 0) * float(sampling.presence_penalty[row])
-                values[row, ids] = seen
+                values[row, ids] = seen - (counts > 0) * float(sampling.presence_penalty[row])
         return values
 
     def mask(self, logits: TensorHandle) -> TensorHandle:
@@ -285,52 +287,62 @@ class TorchOps:
     def sample(self, logits: TensorHandle) -> None:
         sampling, output, values = self._sampling, self._output, _tensor(logits).float()
         for row in range(self._step.num_logits):
-            status, token = self._draw(values[row], row)
-            output.status[row], output.sampled[row] = status, token
-            if status == output.OK and sampling.state_row[row] >= 0:
-                self._step.last_tokens[sampling.state_row[row]] = token
-            if row in self._reported:
-                self._report(row, token)
+            token = int(sampling.target[row])
+            output.status[row], output.sampled[row] = self._status(values[row]), token
+            if output.status[row] != output.OK:
+                continue
+            distribution = self._distribution(values[row], row)
+            if token < 0:
+                token = self._draw(distribution, row)
+                output.sampled[row] = token
+                if sampling.state_row[row] >= 0:
+                    self._step.last_tokens[sampling.state_row[row]] = token
+            if sampling.num_logprobs[row] >= 0:
+                self._report(row, token, self._raw_logprobs.get(row, distribution.log()))
 
-    def _draw(self, logits: Tensor, row: int) -> tuple[int, int]:
-        """(status, token id) of one row of logits [V]."""
-        sampling, output = self._sampling, self._output
-        if bool(torch.isnan(logits).any()):
-            return output.NAN, 0
-        if sampling.target[row] >= 0:
-            return output.OK, int(sampling.target[row])
-        if bool((logits == -torch.inf).all()):
-            return output.NOTHING_ALLOWED, 0
-        if sampling.temperature[row] == 0:
-            return output.OK, int(torch.argmax(logits))
-        probabilities, order = torch.sort(
-            torch.softmax(logits / float(sampling.temperature[row]), dim=-1),
-            descending=True,
-            stable=True,
-        )
-        kept = probabilities >= probabilities[0] * float(sampling.min_p[row])
+    def _status(self, logits: Tensor) -> int:
+        if bool((torch.isnan(logits) | (logits == torch.inf)).any()):
+            return self._output.NAN
+        is_empty = bool((logits == -torch.inf).all())
+        return self._output.NOTHING_ALLOWED if is_empty else self._output.OK
+
+    def _distribution(self, logits: Tensor, row: int) -> Tensor:
+        """[V] f64 probabilities a row draws from; ids that were cut off have 0."""
+        sampling = self._sampling
+        if sampling.target[row] >= 0 or sampling.temperature[row] == 0:
+            return torch.softmax(logits.double(), dim=-1)
+        weights = torch.exp((logits - logits.max()) / float(sampling.temperature[row])).double()
+        weights[weights < float(sampling.min_p[row])] = 0
+        ordered, order = torch.sort(weights, descending=True, stable=True)
         if sampling.top_k[row] > 0:
-            kept[int(sampling.top_k[row]) :] = False
-        probabilities = probabilities * kept
-        cumulative = probabilities.double().cumsum(0)
+            ordered[int(sampling.top_k[row]) :] = 0
         if sampling.top_p[row] < 1:
             # the shortest prefix whose mass reaches top_p of what is left
-            enough = cumulative >= float(sampling.top_p[row]) * cumulative[-1]
-            length = int(enough.nonzero()[0]) + 1
-            cumulative = cumulative[:length]
-        point = uniform(int(sampling.seed[row]), int(sampling.output_index[row]))
-        index = int(torch.searchsorted(cumulative, point * float(cumulative[-1]), right=True))
-        return output.OK, int(order[min(index, len(cumulative) - 1)])
+            cumulative = ordered.cumsum(0)
+            is_enough = cumulative >= float(sampling.top_p[row]) * float(ordered.sum())
+            ordered[int(is_enough.nonzero()[0]) + 1 :] = 0
+        kept = torch.zeros_like(ordered).index_put_((order,), ordered)
+        return kept / kept.sum()
 
-    def _report(self, row: int, token: int) -> None:
+    def _draw(self, distribution: Tensor, row: int) -> int:
+        """The most likely id, or the inverse of the cumulative mass over rising ids."""
+        sampling = self._sampling
+        if sampling.temperature[row] == 0:
+            return int(torch.argmax(distribution))
+        point = uniform(int(sampling.seed[row]), int(sampling.output_index[row]))
+        passed = distribution.cumsum(0) > point
+        if bool(passed.any()):
+            return int(passed.nonzero()[0])
+        return int(distribution.nonzero()[-1])  # rounding left the sum just below 1
+
+    def _report(self, row: int, token: int, logprobs: Tensor) -> None:
         """Fills the logprob columns of a row: the chosen id, then the most likely ones."""
-        output, logprobs = self._output, self._reported[row]
+        output = self._output
         count = int(self._sampling.num_logprobs[row])
         values, order = torch.sort(logprobs, descending=True, stable=True)
-        rank = int((order == token).nonzero()[0]) + 1
         output.logprob_ids[row, 0] = token
         output.logprob_values[row, 0] = float(logprobs[token])
-        output.logprob_ranks[row, 0] = rank
+        output.logprob_ranks[row, 0] = int((logprobs > logprobs[token]).sum()) + 1
         output.logprob_ids[row, 1 : count + 1] = order[:count].cpu().numpy()
         output.logprob_values[row, 1 : count + 1] = values[:count].cpu().numpy()
         output.logprob_ranks[row, 1 : count + 1] = np.arange(1, count + 1)

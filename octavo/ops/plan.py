@@ -1,0 +1,380 @@
+"""A program made runnable: fused, laid out in an arena, handed to the native library.
+
+`Plan` is the CPU's counterpart of a captured CUDA graph, without size buckets: one native call per
+segment and step, no allocation, sizes come with the step. `PlanOptions` turn fusion and memory
+sharing off, for tests that look at every value.
+
+Runs in: workers on CPU. Owns: the native plan, KV memory. Knows nothing of: requests, models.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.errors import EngineError, StartupError
+from octavo.ops.arena import lay_out
+from octavo.ops.backend import KVPool
+from octavo.ops.fusion import fuse_program
+from octavo.ops.library import (
+    ABI_VERSION,
+    Library,
+    NativeWeight,
+    OvBuffer,
+    OvInstr,
+    OvKvLayer,
+    OvOperand,
+    OvPlanDesc,
+    OvSampleOutput,
+    OvSampling,
+    OvStep,
+    OvVector,
+    ThreadPool,
+)
+from octavo.ops.program import ElementType, Instruction, Operand, Program, Rows
+from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
+
+#: Logit rows per pass of the sample segment: a row of logits can be 1 MB.
+LOGIT_CHUNK = 32
+_ELEMENT_TYPES = {"float32": ElementType.F32, "bfloat16": ElementType.BF16}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """How a program becomes a plan.
+
+    Attributes:
+        is_fused: apply `octavo/ops/fusion.py`.
+        is_arena_shared: let buffers share memory. Off, every value can be read after a step.
+    """
+
+    is_fused: bool = True
+    is_arena_shared: bool = True
+
+
+class Plan:
+    """A compiled network on the native library. See `CompiledNetwork`.
+
+    Args:
+        library, pool: the library and its threads.
+        program: as recorded.
+        weights: the backend's packed weights, which instructions number.
+        vocab_size: columns of the logits.
+        max_tokens, max_requests: the largest step.
+        kv_dtype: "float32" or "bfloat16".
+        options: see `PlanOptions`.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        pool: ThreadPool,
+        program: Program,
+        weights: Sequence[NativeWeight],
+        *,
+        vocab_size: int,
+        max_tokens: int,
+        max_requests: int,
+        kv_dtype: str,
+        options: PlanOptions,
+    ) -> None:
+        self._library = library
+        self._pool = pool
+        self._program = fuse_program(program) if options.is_fused else program
+        self._weights = weights
+        self._vocab_size = vocab_size
+        self._max_tokens = max_tokens
+        self._max_requests = max_requests
+        self._kv_dtype = _ELEMENT_TYPES[kv_dtype]
+        self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
+        self._handle: int | None = None
+        self._kv_memory: tuple[int, int] | None = None  # address, bytes
+        self._is_aborted = False
+        self._step = _StepBinding()
+        self._sampling = _SamplingBinding()
+
+    @property
+    def activation_bytes(self) -> int:
+        return self._layout.arena_bytes
+
+    @property
+    def program(self) -> Program:
+        """As it runs, fused or not."""
+        return self._program
+
+    def allocate_kv(self, pool: KVPool) -> None:
+        assert self._handle is None, "the cache is allocated once"
+        size = pool.num_blocks * pool.bytes_per_block
+        address = self._library.map_memory(size)
+        if not address:
+            raise StartupError(
+                f"the KV cache of {size / 2**30:.2f} GiB cannot be allocated; lower "
+                "--kv-cache-memory-bytes or --gpu-memory-utilization"
+            )
+        self._kv_memory = (address, size)
+        self._create(pool, address)
+
+    def forward(self, step: StepArrays) -> bool:
+        return self._run(self._library.ov_plan_forward, self._step.bind(step))
+
+    def sample(
+        self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
+    ) -> bool:
+        native_sampling, native_output = self._sampling.bind(sampling, output)
+        return self._run(
+            self._library.ov_plan_sample, self._step.bind(step), native_sampling, native_output
+        )
+
+    def abort(self) -> None:
+        self._is_aborted = True
+        if self._handle is not None:
+            self._library.ov_plan_abort(self._handle, 1)
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._library.ov_plan_destroy(self._handle)
+            self._handle = None
+        if self._kv_memory is not None:
+            self._library.ov_memory_unmap(*self._kv_memory)
+            self._kv_memory = None
+
+    # ---- looking inside (tests, profiles)
+    def read(self, buffer: int, num_rows: int) -> Float32Array:
+        """[num_rows, cols] f32: a buffer after a step. Meaningful when it shares no memory."""
+        values = np.zeros((num_rows, self._program.buffers[buffer].cols), np.float32)
+        self._check(self._library.ov_plan_read(self._handle, buffer, num_rows, _address(values)))
+        return values
+
+    def write(self, buffer: int, values: Float32Array) -> None:
+        """Sets the first rows of a buffer that no instruction writes."""
+        values = np.ascontiguousarray(values, np.float32)
+        self._check(
+            self._library.ov_plan_write(self._handle, buffer, len(values), _address(values))
+        )
+
+    def enable_timers(self, is_on: bool) -> None:
+        """Starts or stops the clock of every instruction, at zero."""
+        self._library.ov_plan_enable_timers(self._handle, int(is_on))
+
+    def timers(self) -> list[tuple[Instruction, int]]:
+        """Nanoseconds summed over steps, per instruction, forward first."""
+        instructions = [*self._program.forward, *self._program.sample]
+        elapsed = np.zeros(len(instructions), np.uint64)
+        self._check(
+            self._library.ov_plan_timers(self._handle, _address(elapsed), len(instructions))
+        )
+        return list(zip(instructions, elapsed.tolist(), strict=True))
+
+    # ---- the description
+    def _capacity(self, buffer: int) -> int:
+        """Rows a buffer must have room for."""
+        description = self._program.buffers[buffer]
+        if description.is_chunked:
+            return LOGIT_CHUNK
+        return self._max_requests if description.rows == Rows.R else self._max_tokens
+
+    def _row_bytes(self, buffer: int) -> int:
+        description = self._program.buffers[buffer]
+        return self._library.row_bytes(description.dtype, description.cols)
+
+    def _buffer_bytes(self, buffer: int) -> int:
+        return self._capacity(buffer) * self._row_bytes(buffer)
+
+    def _create(self, pool: KVPool, kv_address: int) -> None:
+        """Describes the plan to the library, which copies the description."""
+        program = self._program
+        buffers = (OvBuffer * len(program.buffers))(
+            *(
+                OvBuffer(offset, self._row_bytes(index), buffer.dtype, buffer.rows, buffer.cols)
+                for index, (buffer, offset) in enumerate(
+                    zip(program.buffers, self._layout.offsets, strict=True)
+                )
+            )
+        )
+        forward = (OvInstr * len(program.forward))(*map(_native_instruction, program.forward))
+        sample = (OvInstr * len(program.sample))(*map(_native_instruction, program.sample))
+        weights = (ctypes.c_void_p * len(self._weights))(*(w.handle for w in self._weights))
+        vectors = (OvVector * len(program.vectors))(
+            *(OvVector(_address(vector), vector.size) for vector in program.vectors)
+        )
+        kv_layers = self._kv_layers(pool)
+        description = OvPlanDesc(
+            buffers=ctypes.addressof(buffers),
+            forward=ctypes.addressof(forward),
+            sample=ctypes.addressof(sample),
+            weights=ctypes.addressof(weights),
+            vectors=ctypes.addressof(vectors),
+            kv_layers=ctypes.addressof(kv_layers),
+            kv_pool=kv_address,
+            kv_block_stride_bytes=pool.bytes_per_block,
+            arena_bytes=self._layout.arena_bytes,
+            num_buffers=len(buffers),
+            num_forward=len(forward),
+            num_sample=len(sample),
+            num_weights=len(weights),
+            num_vectors=len(vectors),
+            num_kv_layers=len(kv_layers),
+            max_tokens=self._max_tokens,
+            max_requests=self._max_requests,
+            logit_chunk=LOGIT_CHUNK,
+            block_size=pool.block_size,
+            vocab_size=self._vocab_size,
+        )
+        self._handle = self._library.ov_plan_create(self._pool.handle, ctypes.byref(description))
+        if not self._handle:
+            raise StartupError(f"the plan cannot be made: {self._library.last_error()}")
+        if self._is_aborted:
+            self.abort()
+
+    def _kv_layers(self, pool: KVPool) -> ctypes.Array[OvKvLayer]:
+        """The places of the layers, in the order in which instructions number them."""
+        number_to_place = {place.layer.layer: place for place in pool.placements}
+        layers = []
+        for layer in self._program.kv_layers:
+            place = number_to_place[layer.layer]
+            native = OvKvLayer(
+                place.offset_bytes,
+                place.group,
+                layer.num_kv_heads,
+                layer.k_head_dim,
+                layer.v_head_dim,
+                self._kv_dtype,
+            )
+            end = place.offset_bytes + self._library.kv_layer_bytes(native, pool.block_size)
+            assert end <= pool.bytes_per_block, f"layer {layer.layer} does not fit in its block"
+            layers.append(native)
+        return (OvKvLayer * len(layers))(*layers)
+
+    def _run(self, function: ctypes._FuncPointer, *structs: ctypes.Structure) -> bool:
+        """Calls a segment; True when it ran to its end."""
+        code: int = function(self._handle, *map(ctypes.byref, structs))
+        self._check(code)
+        return code == 0
+
+    def _check(self, code: int) -> None:
+        if code < 0:
+            raise EngineError(f"the native library failed: {self._library.last_error()}")
+
+
+class _StepBinding:
+    """The native view of step arrays; addresses are set once per set of arrays."""
+
+    def __init__(self) -> None:
+        self._arrays: StepArrays | None = None
+        self._struct = OvStep(version=ABI_VERSION, bytes=ctypes.sizeof(OvStep))
+        self._tables: list[ctypes.Array[ctypes.c_void_p]] = []
+
+    def bind(self, step: StepArrays) -> OvStep:
+        struct = self._struct
+        if step is not self._arrays:
+            self._arrays = step
+            struct.num_groups = step.num_groups
+            struct.input_ids = _address(step.input_ids)
+            struct.positions = _address(step.positions)
+            struct.query_start = _address(step.query_start)
+            struct.seq_lens = _address(step.seq_lens)
+            struct.logit_rows = _address(step.logit_rows)
+            struct.last_tokens = _address(step.last_tokens)
+            struct.block_table_stride = step.block_tables.shape[2]
+            self._tables = [_addresses(step.slot_mapping), _addresses(step.block_tables)]
+            struct.slot_mapping = ctypes.addressof(self._tables[0])
+            struct.block_tables = ctypes.addressof(self._tables[1])
+        struct.num_tokens = step.num_tokens
+        struct.num_requests = step.num_requests
+        struct.num_logits = step.num_logits
+        return struct
+
+
+class _SamplingBinding:
+    """The native view of sampling arrays and outputs; lists change address from step to step."""
+
+    def __init__(self) -> None:
+        self._arrays: SamplingArrays | None = None
+        self._struct = OvSampling(version=ABI_VERSION, bytes=ctypes.sizeof(OvSampling))
+        self._output = OvSampleOutput()
+
+    def bind(
+        self, sampling: SamplingArrays, output: SampleOutputArrays
+    ) -> tuple[OvSampling, OvSampleOutput]:
+        struct = self._struct
+        if sampling is not self._arrays:
+            self._arrays = sampling
+            struct.temperature = _address(sampling.temperature)
+            struct.top_p = _address(sampling.top_p)
+            struct.min_p = _address(sampling.min_p)
+            struct.top_k = _address(sampling.top_k)
+            struct.seed = _address(sampling.seed)
+            struct.output_index = _address(sampling.output_index)
+            struct.state_row = _address(sampling.state_row)
+            struct.target = _address(sampling.target)
+            struct.num_logprobs = _address(sampling.num_logprobs)
+        if sampling.uses_penalties:
+            struct.repetition_penalty = _address(sampling.repetition_penalty)
+            struct.presence_penalty = _address(sampling.presence_penalty)
+            struct.frequency_penalty = _address(sampling.frequency_penalty)
+            struct.seen_offsets = _address(sampling.seen_offsets)
+            struct.seen_ids = _address(sampling.seen_ids)
+            struct.seen_counts = _address(sampling.seen_counts)
+        else:
+            struct.repetition_penalty = struct.presence_penalty = None
+            struct.frequency_penalty = None
+            struct.seen_offsets = struct.seen_ids = struct.seen_counts = None
+        if sampling.uses_bias:
+            struct.bias_offsets = _address(sampling.bias_offsets)
+            struct.bias_ids = _address(sampling.bias_ids)
+            struct.bias_values = _address(sampling.bias_values)
+        else:
+            struct.bias_offsets = struct.bias_ids = struct.bias_values = None
+        if sampling.uses_masks:
+            struct.mask_row = _address(sampling.mask_row)
+            struct.masks = _address(sampling.masks)
+        else:
+            struct.mask_row = struct.masks = None
+        return struct, self._bind_output(output)
+
+    def _bind_output(self, output: SampleOutputArrays) -> OvSampleOutput:
+        struct = self._output
+        struct.sampled, struct.status = _address(output.sampled), _address(output.status)
+        struct.max_logprobs = max(output.max_logprobs, 0)
+        if output.max_logprobs >= 0:
+            struct.logprob_ids = _address(output.logprob_ids)
+            struct.logprob_values = _address(output.logprob_values)
+            struct.logprob_ranks = _address(output.logprob_ranks)
+        else:
+            struct.logprob_ids = struct.logprob_values = struct.logprob_ranks = None
+        return struct
+
+
+def _native_instruction(item: Instruction) -> OvInstr:
+    native = OvInstr(op=item.op, rows=item.rows)
+    for slots, operands in ((native.in_, item.ins), (native.out, item.outs)):
+        for index in range(len(slots)):
+            operand = operands[index] if index < len(operands) else None
+            slots[index] = _native_operand(operand)
+    for index in range(len(native.weight)):
+        native.weight[index] = item.weights[index] if index < len(item.weights) else -1
+        vector = item.vectors[index] if index < len(item.vectors) else None
+        native.vec[index] = -1 if vector is None else vector
+    for index, constant in enumerate(item.i):
+        native.i[index] = constant
+    for index, number in enumerate(item.f):
+        native.f[index] = number
+    return native
+
+
+def _native_operand(operand: Operand | None) -> OvOperand:
+    return OvOperand(-1, 0) if operand is None else OvOperand(operand.buffer, operand.col)
+
+
+def _address(array: npt.NDArray[np.generic]) -> int:
+    assert array.flags.c_contiguous
+    return array.ctypes.data
+
+
+def _addresses(array: npt.NDArray[np.generic]) -> ctypes.Array[ctypes.c_void_p]:
+    """The address of each array[g]."""
+    return (ctypes.c_void_p * len(array))(*(_address(part) for part in array))

@@ -1,0 +1,128 @@
+"""A recorded network: buffers and instructions, as `NativeOps` writes them and plans are made from.
+
+Numbers of operations, rows and element types are those of csrc/include/octavo.h; what each operand
+of an operation means is said there.
+
+Runs in: workers. Knows nothing of: memory, kernels, requests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from octavo.ops.interface import KVLayer
+from octavo.ops.step import Float32Array
+
+
+class Rows(IntEnum):
+    """How many rows an operation works on in a step."""
+
+    T = 0  # tokens
+    R = 1  # requests
+    L = 2  # logit rows
+
+
+class ElementType(IntEnum):
+    """Element types of activations."""
+
+    F32 = 0
+    BF16 = 30
+    A8 = 100  # int8 groups of 32 with scales
+
+
+class Op(IntEnum):
+    """`enum ov_op`."""
+
+    EMBED = 1
+    GATHER = 2
+    RMS_NORM = 3
+    LAYER_NORM = 4
+    PREPARE = 5
+    LINEAR = 6
+    ADD = 7
+    MUL = 8
+    SCALE = 9
+    ROPE = 10
+    KV_WRITE = 11
+    ROPE_KV = 12
+    ATTENTION = 13
+    ACT = 14
+    ACT_MUL = 15
+    SOFT_CAP = 16
+    LM_HEAD = 17
+    PENALIZE = 18
+    MASK = 19
+    LOGPROBS = 20
+    SAMPLE = 21
+
+
+#: operations that overwrite inputs -> which of them
+IN_PLACE: dict[Op, tuple[int, ...]] = {
+    Op.ROPE: (0,),
+    Op.ROPE_KV: (0, 1),
+    Op.SOFT_CAP: (0,),
+    Op.PENALIZE: (0,),
+    Op.MASK: (0,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """A place for rows x cols values. `is_chunked`: it holds one chunk of logit rows."""
+
+    rows: Rows
+    cols: int
+    dtype: ElementType
+    is_chunked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """Columns of a buffer from `col` on."""
+
+    buffer: int
+    col: int = 0
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One operation. Lists are as long as needed; `i` and `f` are its constants."""
+
+    op: Op
+    rows: Rows
+    ins: list[Operand | None] = field(default_factory=list)
+    outs: list[Operand] = field(default_factory=list)
+    weights: list[int] = field(default_factory=list)
+    vectors: list[int | None] = field(default_factory=list)
+    i: list[int] = field(default_factory=list)
+    f: list[float] = field(default_factory=list)
+
+    def reads(self) -> set[int]:
+        """Buffers it reads."""
+        return {operand.buffer for operand in self.ins if operand is not None}
+
+    def writes(self) -> set[int]:
+        """Buffers it writes, those it overwrites included."""
+        written = {operand.buffer for operand in self.outs}
+        for index in IN_PLACE.get(self.op, ()):
+            operand = self.ins[index]
+            assert operand is not None
+            written.add(operand.buffer)
+        return written
+
+
+@dataclass(slots=True)
+class Program:
+    """Two segments over one set of buffers. Weights are indices into the backend's list."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    forward: list[Instruction] = field(default_factory=list)
+    sample: list[Instruction] = field(default_factory=list)
+    vectors: list[Float32Array] = field(default_factory=list)
+    kv_layers: list[KVLayer] = field(default_factory=list)
+
+    def add_buffer(self, buffer: Buffer) -> int:
+        """Index of a new buffer."""
+        self.buffers.append(buffer)
+        return len(self.buffers) - 1
