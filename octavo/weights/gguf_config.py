@@ -6,8 +6,9 @@ rope factors, which some files keep in a small tensor).
 
 from __future__ import annotations
 
+import math
 import struct
-from typing import Any
+from typing import Any, Final
 
 from octavo.errors import ConfigError
 from octavo.ops.ggml_type import GGMLType
@@ -15,7 +16,11 @@ from octavo.weights.gguf import GGUFFile
 from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
 
-DEFAULT_ROPE_THETA = 10000.0
+DEFAULT_ROPE_THETA: Final = 10000.0
+#: the same in all of Llama 3.1, 3.2 and 3.3; the metadata does not hold them
+LLAMA3_LOW_FREQ_FACTOR: Final = 1.0
+LLAMA3_HIGH_FREQ_FACTOR: Final = 4.0
+LLAMA3_ORIGINAL_WINDOW: Final = 8192
 
 
 def gguf_architecture(gguf: GGUFFile) -> tuple[str, GGUFArchitecture]:
@@ -156,20 +161,10 @@ class _ConfigReader:
         return embedding.shape[0]
 
     def _rope_scaling(self, head_dim: int) -> dict[str, Any] | None:
-        """HF's rope_scaling. Llama 3's kind is stored as the factors it comes to, which is what
-        HF calls longrope: inv_freq = 1 / (factors * base ** ...)."""
+        """HF's rope_scaling, None for the plain embedding."""
         factors = self._tensors.get("rope_freqs.weight")
         if factors is not None:
-            values = _read_f32(factors)
-            if len(values) != head_dim // 2 or not all(value > 0 for value in values):
-                raise self._gguf.damaged("rope_freqs.weight does not have one factor per frequency")
-            return {
-                "rope_type": "longrope",
-                "short_factor": values,
-                "long_factor": values,
-                "factor": 1.0,
-                "attention_factor": 1.0,
-            }
+            return self._rope_factors(_read_f32(factors), head_dim)
         kind = self._gguf.text(f"{self._prefix}.rope.scaling.type")
         factor = self._number("rope.scaling.factor") or self._number("rope.scale_linear")
         if kind is None and factor is not None and factor != 1.0:
@@ -189,6 +184,42 @@ class _ConfigReader:
         if kind == "yarn" and attention_factor is not None:
             scaling["attention_factor"] = attention_factor
         return scaling
+
+    def _rope_factors(self, factors: list[float], head_dim: int) -> dict[str, Any]:
+        """Llama 3's scaling, which the converter stores as what it comes to: one divisor per
+        frequency. Divisors that are not Llama 3's are what HF calls longrope."""
+        if len(factors) != head_dim // 2 or not all(factor > 0 for factor in factors):
+            raise self._gguf.damaged("rope_freqs.weight does not have one factor per frequency")
+        theta = self._number("rope.freq_base") or DEFAULT_ROPE_THETA
+        expected = _llama3_factors(theta, head_dim, max(factors))
+        if all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(factors, expected, strict=True)):
+            return {
+                "rope_type": "llama3",
+                "factor": max(factors),
+                "low_freq_factor": LLAMA3_LOW_FREQ_FACTOR,
+                "high_freq_factor": LLAMA3_HIGH_FREQ_FACTOR,
+                "original_max_position_embeddings": LLAMA3_ORIGINAL_WINDOW,
+            }
+        return {
+            "rope_type": "longrope",
+            "short_factor": factors,
+            "long_factor": factors,
+            "factor": 1.0,
+            "attention_factor": 1.0,
+        }
+
+
+def _llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
+    """Divisor of each frequency: 1 for short waves, `factor` for long ones, a ramp between.
+    Source: Llama 3.1's reference code, apply_scaling."""
+    factors: list[float] = []
+    for pair in range(head_dim // 2):
+        wave = 2 * math.pi * theta ** (2 * pair / head_dim)
+        turns = LLAMA3_ORIGINAL_WINDOW / wave  # within the original window
+        span = LLAMA3_HIGH_FREQ_FACTOR - LLAMA3_LOW_FREQ_FACTOR
+        smooth = min(max((turns - LLAMA3_LOW_FREQ_FACTOR) / span, 0.0), 1.0)
+        factors.append(1 / ((1 - smooth) / factor + smooth))
+    return factors
 
 
 def _read_f32(tensor: TensorInfo) -> list[float]:
