@@ -55,7 +55,7 @@ class CoreEngineProcManager:
         self._deadline_s = time.monotonic() + ready_timeout_s
         self._timeout_s = ready_timeout_s
         self._runtime_dir = RuntimeDir(runtime_dir_bases())
-        self._path = self._runtime_dir.socket_path(f"core{engine_index}")
+        self.socket_path = self._runtime_dir.socket_path(f"core{engine_index}")
         self._config: Future[EngineConfig] = Future()
         self._channel: ZmqChannel | None = None
         self._is_closed = False
@@ -63,7 +63,9 @@ class CoreEngineProcManager:
         self.ready: Future[Ready] = Future()
         try:
             self.child: ChildProcess = start_child(
-                "EngineCore", target, {"address": self._path, "engine_index": str(engine_index)}
+                "EngineCore",
+                target,
+                {"address": self.socket_path, "engine_index": str(engine_index)},
             )
         except BaseException:
             self._runtime_dir.remove()
@@ -113,7 +115,7 @@ class CoreEngineProcManager:
         # here and not above: importing ZMQ takes as long as half of the child's own start
         from octavo.transport.zmq_socket import ZmqChannel
 
-        channel = self._channel = ZmqChannel.bind(self._path)
+        channel = self._channel = ZmqChannel.bind(self.socket_path)
         config = self._config.result()
         decoder = FromCoreDecoder()
         is_ended = False
