@@ -58,17 +58,9 @@ def test_custom_buckets_replace_a_familys_own() -> None:
     assert metrics.histograms["request_params_n"].bounds == (1.0,)
 
 
-@pytest.mark.parametrize(
-    ("custom", "sentence"),
-    [
-        ({"vllm:nope": [1.0]}, "'vllm:nope', which is no histogram"),
-        ({"request_params_n": [2.0, 1.0]}, "must ascend"),
-        ({"request_params_n": []}, "must ascend"),
-    ],
-)
-def test_wrong_custom_buckets_are_refused(custom: dict[str, list[float]], sentence: str) -> None:
-    with pytest.raises(ConfigError, match=sentence):
-        EngineMetrics(100, custom)
+def test_custom_buckets_of_an_unknown_family_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'vllm:nope', which is no histogram"):
+        EngineMetrics(100, {"vllm:nope": [1.0]})
 
 
 def test_vllms_bounds_are_all_there_and_finer_ones_below_ten_milliseconds() -> None:
