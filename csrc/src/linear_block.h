@@ -21,7 +21,7 @@ inline constexpr int kIntRows = 6, kIntTiles = 2, kFloatRows = 8, kFloatTiles = 
 #elif defined(__AVX2__)
 inline constexpr int kIntRows = 3, kIntTiles = 1, kFloatRows = 3, kFloatTiles = 2;
 #else
-inline constexpr int kIntRows = 4, kIntTiles = 1, kFloatRows = 4, kFloatTiles = 1;
+inline constexpr int kIntRows = 1, kIntTiles = 1, kFloatRows = 2, kFloatTiles = 1;
 #endif
 
 void linear_int8(const LinearBlock& block);
