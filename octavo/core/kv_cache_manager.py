@@ -54,7 +54,8 @@ class KVCacheManager:
         self._windows = [group.sliding_window for group in config.groups]
         self._max_chunk = max_num_batched_tokens
         self._held: dict[str, HeldBlocks] = {}
-        self._no_new_blocks: list[list[int]] = [[] for _ in config.groups]
+        #: what a request that has room gets; not to be changed
+        self.no_new_blocks: list[list[int]] = [[] for _ in config.groups]
 
     @property
     def usage(self) -> float:
@@ -136,24 +137,25 @@ class KVCacheManager:
         tables = [[*table, *self._pool.take(total - num_hit_blocks)] for table in hit.tables]
         expired = [_leading_nulls(table) for table in hit.tables]
         self._held[request.request_id] = HeldBlocks(tables, num_hit_blocks, expired)
+        request.num_slots = total * self.block_size
         return [list(table) for table in tables]
 
     def extend(self, request: Request, num_tokens: int) -> list[list[int]] | None:
-        """Makes room for the first `num_tokens` tokens of a running request.
+        """Makes room for the first `num_tokens` tokens of a running request, which has less
+        (`request.num_slots`).
 
         Returns:
-            The new blocks per group (do not change the lists), or None if blocks are short.
+            The new blocks per group, or None if blocks are short.
         """
         held = self._held[request.request_id]
-        missing = -(-num_tokens // self.block_size) - len(held.tables[0])
-        if missing <= 0:
-            return self._no_new_blocks
+        missing = -(-(num_tokens - request.num_slots) // self.block_size)
         self._expire(held, request.num_computed_tokens)
         if missing * len(self._windows) > self._pool.num_free_blocks:
             return None
         new_blocks = [self._pool.take(missing) for _ in self._windows]
         for table, blocks in zip(held.tables, new_blocks, strict=True):
             table.extend(blocks)
+        request.num_slots += missing * self.block_size
         return new_blocks
 
     def name_full_blocks(self, request: Request, num_tokens: int) -> list[int]:
@@ -197,6 +199,7 @@ class KVCacheManager:
 
     def release(self, request: Request) -> None:
         """Gives back all blocks of a request, its tail to be reused first. No-op if it has none."""
+        request.num_slots = 0
         held = self._held.pop(request.request_id, None)
         if held is not None:
             for table in held.tables:

@@ -30,6 +30,7 @@ class Request:
 
     Args:
         message: the request as it came, already checked by the front end.
+        max_model_len: most tokens of any request, prompt and generated.
         index: number of the request in order of arrival at this core; breaks ties.
     """
 
@@ -39,8 +40,10 @@ class Request:
         "block_hashes",
         "cache_salt",
         "client_index",
+        "end_token_ids",
         "eos_token_ids",
         "index",
+        "max_num_tokens",
         "max_tokens",
         "message",
         "min_tokens",
@@ -49,6 +52,7 @@ class Request:
         "num_pending_samples",
         "num_preemptions",
         "num_prompt_tokens",
+        "num_slots",
         "priority",
         "prompt_logprobs",
         "queued_s",
@@ -59,7 +63,9 @@ class Request:
         "stop_token_ids",
     )
 
-    def __init__(self, message: EngineCoreRequest, *, index: int, queued_s: float) -> None:
+    def __init__(
+        self, message: EngineCoreRequest, *, max_model_len: int, index: int, queued_s: float
+    ) -> None:
         params = message.sampling_params
         assert params.max_tokens is not None, "the front end sets max_tokens"
         self.message = message
@@ -74,10 +80,14 @@ class Request:
         self.min_tokens = params.min_tokens
         self.eos_token_ids = frozenset(() if params.ignore_eos else message.eos_token_ids)
         self.stop_token_ids = frozenset(params.stop_token_ids or ())
+        #: a token of these, or this many tokens in all, may end it: see `stop_check.py`
+        self.end_token_ids = self.eos_token_ids | self.stop_token_ids
+        self.max_num_tokens = min(len(message.prompt_token_ids) + self.max_tokens, max_model_len)
 
         self.all_token_ids = list(message.prompt_token_ids)  # prompt, then generated
         self.num_prompt_tokens = len(self.all_token_ids)
         self.num_computed_tokens = 0
+        self.num_slots = 0  # tokens for which it has blocks
         self.num_pending_samples = 0
         self.block_hashes: list[bytes] = []  # of the full blocks of all_token_ids, as far as made
 

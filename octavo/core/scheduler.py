@@ -95,7 +95,12 @@ class Scheduler:
         assert message.request_id not in self._id_to_request, (
             f"request {message.request_id} is running already"
         )
-        request = Request(message, index=self._num_arrived, queued_s=time.monotonic())
+        request = Request(
+            message,
+            max_model_len=self._max_len,
+            index=self._num_arrived,
+            queued_s=time.monotonic(),
+        )
         self._num_arrived += 1
         if request.num_prompt_tokens > self._capacity_tokens:
             request.status = RequestStatus.FINISHED
@@ -164,7 +169,7 @@ class Scheduler:
     def _schedule_running(self, step: StepBuilder) -> bool:
         """Gives running requests their tokens. False if one had to be preempted: then no waiting
         request is admitted in this step, or it would take the place of the preempted one."""
-        running, extend = self._running, self._kv.extend
+        running, no_new_blocks = self._running, self._kv.no_new_blocks
         cap = self._long_prefill_cap()
         index, none_preempted = 0, True
         while index < len(running) and step.token_budget > 0:
@@ -174,8 +179,11 @@ class Scheduler:
                 index += 1
                 continue
             num_tokens = len(request.all_token_ids) + pending - computed
-            num_tokens = min(num_tokens, step.token_budget, cap)
-            blocks = extend(request, computed + num_tokens)
+            if num_tokens > 1:  # most of the time it is one
+                num_tokens = min(num_tokens, step.token_budget, cap)
+            blocks: list[list[int]] | None = no_new_blocks
+            if computed + num_tokens > request.num_slots:
+                blocks = self._kv.extend(request, computed + num_tokens)
             if blocks is None:
                 none_preempted = False
                 blocks = self._extend_by_preempting(request, computed + num_tokens, step)
@@ -299,11 +307,7 @@ class Scheduler:
 
     def _reaches_its_end(self, request: Request) -> bool:
         """True if the samples on their way make the request as long as it may become."""
-        pending = request.num_pending_samples
-        return (
-            request.num_output_tokens + pending >= request.max_tokens
-            or request.num_tokens + pending >= self._max_len
-        )
+        return request.num_tokens + request.num_pending_samples >= request.max_num_tokens
 
     # -- a step ends ----------------------------------------------------------------------------
 
@@ -312,42 +316,44 @@ class Scheduler:
         step = self._in_flight.popleft()
         if result.failed:
             self._end_failed(result.failed, step)
-        requests: Iterable[Request] = step.requests
+        requests = step.requests
         if step.void:
             requests = [request for request in requests if request not in step.void]
-        must_end = self._structured_output.accept(result.sampled_token_ids)
-        sampled, logprobs = result.sampled_token_ids, result.logprobs
         if result.prompt_logprobs:
             self._gather_prompt_logprobs(result.prompt_logprobs, requests)
-        outputs = []
-        any_ended = False
+        must_end = self._structured_output.accept(result.sampled_token_ids)
+        outputs, ended = [], False
+        sampled, finished = result.sampled_token_ids, RequestStatus.FINISHED
         for request in requests:
-            request_id = request.request_id
-            if request.status is RequestStatus.FINISHED:
-                continue
-            token_ids = sampled.get(request_id)
-            if not token_ids:
-                continue
+            token_ids = sampled.get(request.request_id)
+            if not token_ids or request.status is finished:
+                continue  # its prompt is not complete; or it was aborted meanwhile
             request.num_pending_samples -= 1
-            is_first = request.num_output_tokens == 0
-            stop = self._append_tokens(request, token_ids)
-            if stop is None and request_id in must_end:
-                stop = FinishReason.STOP, None
-            output = EngineCoreOutput(request_id, token_ids)
-            if logprobs:
-                output.logprobs = _first(logprobs.get(request_id), len(token_ids))
-            if is_first:
-                output.num_cached_tokens = request.num_cached_tokens or 0
-                output.events = _events(request)
-                output.prompt_logprobs = request.prompt_logprobs or None
-            if stop is not None:
-                output.finish_reason, output.stop_reason = stop
-                output.num_cached_tokens = request.num_cached_tokens or 0
-                output.events = _events(request)
-                self._end(request)
-                any_ended = True
+            all_token_ids = request.all_token_ids
+            num_before = len(all_token_ids)
+            stop = None
+            for token_id in token_ids:
+                all_token_ids.append(token_id)
+                if (
+                    token_id in request.end_token_ids
+                    or len(all_token_ids) >= request.max_num_tokens
+                ):
+                    stop = check_stop(request)
+                    if stop is not None:
+                        break
+            output = EngineCoreOutput(request.request_id, token_ids)
             outputs.append(output)
-        if any_ended:
+            if result.logprobs:
+                output.logprobs = result.logprobs.get(request.request_id)
+            if num_before == request.num_prompt_tokens:
+                _add_first_facts(output, request)
+            if stop is None and request.request_id in must_end:
+                stop = FinishReason.STOP, None
+            if stop is not None:
+                self._end(request)
+                ended = True
+                _add_end(output, request, stop, num_before)
+        if ended:
             self._drop_ended_from_running()
         return outputs
 
@@ -377,22 +383,6 @@ class Scheduler:
             # one that was preempted meanwhile starts again
             if request.status is RequestStatus.RUNNING:
                 request.prompt_logprobs += new.get(request.request_id, ())
-
-    def _append_tokens(
-        self, request: Request, token_ids: list[int]
-    ) -> tuple[FinishReason, int | None] | None:
-        """Appends tokens one by one up to the one that ends the request; the rest is cut off
-        `token_ids`."""
-        if request.max_tokens == 0:  # only the prompt was wanted
-            token_ids.clear()
-            return FinishReason.LENGTH, None
-        for index, token_id in enumerate(token_ids):
-            request.all_token_ids.append(token_id)
-            stop = check_stop(request, self._max_len)
-            if stop is not None:
-                del token_ids[index + 1 :]
-                return stop
-        return None
 
     def _end(self, request: Request) -> None:
         """Frees what a request holds. Its last output is the caller's business."""
@@ -455,5 +445,24 @@ def _last_output(request: Request, reason: FinishReason, error: str | None) -> E
     )
 
 
-def _first(logprobs: list[TokenLogprobs] | None, count: int) -> list[TokenLogprobs] | None:
-    return logprobs if logprobs is None or len(logprobs) <= count else logprobs[:count]
+def _add_first_facts(output: EngineCoreOutput, request: Request) -> None:
+    output.num_cached_tokens = request.num_cached_tokens or 0
+    output.events = _events(request)
+    output.prompt_logprobs = request.prompt_logprobs or None
+
+
+def _add_end(
+    output: EngineCoreOutput,
+    request: Request,
+    stop: tuple[FinishReason, int | None],
+    num_tokens_before: int,
+) -> None:
+    output.finish_reason, output.stop_reason = stop
+    output.new_token_ids = request.all_token_ids[num_tokens_before:]  # none behind the end
+    if request.max_tokens == 0:  # only the prompt was wanted
+        output.new_token_ids = []
+        output.finish_reason, output.stop_reason = FinishReason.LENGTH, None
+    if output.logprobs is not None:
+        output.logprobs = output.logprobs[: len(output.new_token_ids)]
+    output.num_cached_tokens = request.num_cached_tokens or 0
+    output.events = _events(request)

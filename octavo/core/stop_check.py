@@ -12,8 +12,11 @@ from octavo.core.request import Request
 from octavo.messages.engine import FinishReason
 
 
-def check_stop(request: Request, max_model_len: int) -> tuple[FinishReason, int | None] | None:
+def check_stop(request: Request) -> tuple[FinishReason, int | None] | None:
     """Looks at the last token of `request`, which has just been appended.
+
+    It can only find something if the token is one of `request.end_token_ids` or there are
+    `request.max_num_tokens` tokens; the scheduler's loop asks for that first.
 
     Order: nothing but the window ends a request with fewer than `min_tokens` tokens; then end of
     sequence (unless `ignore_eos`), then `stop_token_ids`, then length.
@@ -21,15 +24,12 @@ def check_stop(request: Request, max_model_len: int) -> tuple[FinishReason, int 
     Returns:
         None to go on, else the reason and, for a token of `stop_token_ids`, that token.
     """
-    num_output_tokens = request.num_output_tokens
-    if num_output_tokens >= request.min_tokens:
+    if request.num_output_tokens >= request.min_tokens:
         token_id = request.all_token_ids[-1]
         if token_id in request.eos_token_ids:
             return FinishReason.STOP, None
         if token_id in request.stop_token_ids:
             return FinishReason.STOP, token_id
-        if num_output_tokens >= request.max_tokens:
-            return FinishReason.LENGTH, None
-    if request.num_tokens >= max_model_len:
+    if request.num_tokens >= request.max_num_tokens:
         return FinishReason.LENGTH, None
     return None
