@@ -66,8 +66,7 @@ class Worker:
         self._model: CausalLM | None = None
         self._network: CompiledNetwork | None = None
         self._runner: ModelRunner | None = None
-        self._block_size = 0
-        self._num_groups = 0
+        self._kv_config: KVCacheConfig | None = None
 
     def load_model(self) -> None:
         """Opens the device, packs the weights and compiles the network.
@@ -127,7 +126,7 @@ class Worker:
         self._network.allocate_kv(
             place_layers(config, self._model.kv_layers, self._backend.kv_dtype)
         )
-        self._block_size, self._num_groups = config.block_size, len(config.groups)
+        self._kv_config = config
         sampling = SamplingRows(
             max_requests=scheduler.max_num_seqs,
             vocab_size=self._model.vocab_size,
@@ -137,7 +136,7 @@ class Worker:
             sampling,
             max_requests=scheduler.max_num_seqs,
             max_model_len=self._model_config.max_model_len,
-            num_groups=self._num_groups,
+            num_groups=len(config.groups),
             block_size=config.block_size,
         )
         batch = InputBatch(
@@ -155,15 +154,22 @@ class Worker:
 
         It writes to the first blocks of the pool, which no request owns yet.
         """
+        kv = self._kv_config
+        assert kv is not None
         max_tokens = self._scheduler.max_num_batched_tokens
-        num_tokens = min(WARM_UP_TOKENS, max_tokens, self._model_config.max_model_len)
-        num_blocks = -(-num_tokens // self._block_size)
+        num_tokens = min(
+            WARM_UP_TOKENS,
+            max_tokens,
+            self._model_config.max_model_len,
+            kv.num_blocks * kv.block_size,
+        )
+        num_blocks = -(-num_tokens // kv.block_size)
         new = NewRequestData(
             request_id=_WARM_UP_ID,
             token_ids=[0] * num_tokens,
             num_prompt_tokens=num_tokens,
             sampling_params=SamplingParams(temperature=0.0),
-            block_ids=[list(range(num_blocks)) for _ in range(self._num_groups)],
+            block_ids=[list(range(num_blocks)) for _ in kv.groups],
             num_computed_tokens=0,
         )
         scheduled = SchedulerOutput([new], [], {_WARM_UP_ID: num_tokens}, num_tokens, [])

@@ -1,0 +1,192 @@
+"""Steps from the scheduler's words to tokens, over a network that notes its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.ops.step import SampleOutputArrays
+from octavo.sampling_params import SamplingParams
+from octavo.worker.model_runner import StepAborted
+from tests.fakes.fake_network import next_token
+from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Rig, new, running
+
+
+def test_a_prompt_is_laid_out_and_its_last_token_draws(rig: Rig) -> None:
+    output = rig.step((new("a", [10, 11, 12, 13, 14], [7, 3]), 5))
+    (seen,) = rig.network.steps
+    assert seen.input_ids == [10, 11, 12, 13, 14]
+    assert seen.positions == [0, 1, 2, 3, 4]
+    assert seen.slot_mapping == [[28, 29, 30, 31, 12]]
+    assert (seen.query_start, seen.seq_lens, seen.logit_rows) == ([0, 5], [5], [4])
+    assert seen.block_tables[0][0][:2] == [7, 3]
+    assert output.sampled_token_ids == {"a": [next_token(14, 4)]}
+    assert output.failed is None
+
+
+def test_a_drawn_token_is_the_next_input(rig: Rig) -> None:
+    first = rig.step((new("a", [10, 11], [7]), 2)).sampled_token_ids["a"][0]
+    second = rig.step((running("a", 2), 1))
+    assert rig.network.steps[1].input_ids == [first]
+    assert rig.network.steps[1].positions == [2]
+    assert second.sampled_token_ids == {"a": [next_token(first, 2)]}
+
+
+def test_an_unfinished_prompt_draws_nothing(rig: Rig) -> None:
+    output = rig.step((new("a", [10, 11, 12, 13], [7]), 3))
+    assert output.sampled_token_ids == {"a": []}
+    assert rig.network.steps[0].logit_rows == []
+    output = rig.step((running("a", 3), 1))
+    assert output.sampled_token_ids == {"a": [next_token(13, 3)]}
+
+
+def test_prefill_and_decode_mix_in_one_step(rig: Rig) -> None:
+    drawn = rig.step((new("a", [10, 11], [1]), 2)).sampled_token_ids["a"][0]
+    output = rig.step((running("a", 2), 1), (new("b", [20, 21, 22], [4]), 2))
+    seen = rig.network.steps[1]
+    assert seen.input_ids == [drawn, 20, 21]
+    assert seen.query_start == [0, 1, 3]
+    assert seen.seq_lens == [3, 2]
+    assert output.sampled_token_ids["b"] == []
+    assert len(output.sampled_token_ids["a"]) == 1
+
+
+def test_a_cached_prefix_is_not_computed_again(rig: Rig) -> None:
+    rig.step((new("a", [10, 11, 12, 13, 14, 15], [7, 3], num_computed_tokens=4), 2))
+    (seen,) = rig.network.steps
+    assert (seen.input_ids, seen.positions) == ([14, 15], [4, 5])
+    assert seen.seq_lens == [6]
+
+
+def test_a_step_without_tokens_only_forgets(rig: Rig) -> None:
+    rig.step((new("a", [10], [1]), 1))
+    output = rig.runner.execute_model(SchedulerOutput([], [], {}, 0, ["a"]))
+    assert output.sampled_token_ids == {}
+    assert len(rig.network.steps) == 1
+    assert len(rig.states) == 0
+
+
+def test_every_group_has_its_own_slots(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(num_groups=2)
+    data = NewRequestData("a", [1, 2], 2, SamplingParams(temperature=0.0), [[5], [9]], 0)
+    rig.step((data, 2))
+    assert rig.network.steps[0].slot_mapping == [[20, 21], [36, 37]]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (SampleOutputArrays.NAN, "not numbers"),
+        (SampleOutputArrays.NOTHING_ALLOWED, "every token was excluded"),
+    ],
+)
+def test_a_bad_row_fails_alone(rig: Rig, status: int, words: str) -> None:
+    rig.network.row_to_status = {0: status}
+    output = rig.step((new("a", [1], [1]), 1), (new("b", [2], [2]), 1))
+    assert output.failed is not None
+    assert list(output.failed) == ["a"]
+    assert words in output.failed["a"]
+    assert output.sampled_token_ids == {"a": [], "b": [next_token(2, 0)]}
+
+
+def test_logprobs_go_to_those_who_asked(rig: Rig) -> None:
+    output = rig.step(
+        (new("a", [1], [1], params=SamplingParams(temperature=0.0, logprobs=2)), 1),
+        (new("b", [2], [2]), 1),
+        (new("c", [3], [3], params=SamplingParams(temperature=0.0, logprobs=0)), 1),
+    )
+    assert output.logprobs is not None
+    assert set(output.logprobs) == {"a", "c"}
+    (entry,) = output.logprobs["a"]
+    assert entry.token_ids == [next_token(1, 0), 0, 1]
+    assert entry.logprobs == [0.0, -1.0, -2.0]
+    assert entry.ranks == [1, 2, 3]
+    assert output.logprobs["c"][0].token_ids == [next_token(3, 0)]
+    assert output.prompt_logprobs is None
+
+
+def test_prompt_logprobs_score_each_token_but_the_first(rig: Rig) -> None:
+    params = SamplingParams(temperature=0.0, prompt_logprobs=1)
+    first = rig.step((new("a", [10, 11, 12, 13], [1], params=params), 2))
+    assert first.prompt_logprobs is not None
+    assert first.prompt_logprobs["a"][0] is None
+    assert [e.token_ids[0] for e in first.prompt_logprobs["a"][1:]] == [11, 12]
+    assert first.sampled_token_ids == {"a": []}
+    second = rig.step((running("a", 2), 2))
+    assert second.prompt_logprobs is not None
+    assert [e.token_ids[0] for e in second.prompt_logprobs["a"]] == [13]
+    assert second.sampled_token_ids == {"a": [next_token(13, 3)]}
+    assert second.logprobs is None
+    assert rig.step((running("a", 4), 1)).prompt_logprobs is None
+
+
+def test_a_prompt_of_one_token_has_nothing_to_score(rig: Rig) -> None:
+    params = SamplingParams(temperature=0.0, prompt_logprobs=1)
+    output = rig.step((new("a", [10], [1], params=params), 1))
+    assert output.prompt_logprobs == {"a": [None]}
+
+
+def test_a_resumed_request_does_not_report_its_prompt_again(rig: Rig) -> None:
+    params = SamplingParams(temperature=0.0, prompt_logprobs=1)
+    resumed = new("a", [10, 11, 50], [1], num_prompt_tokens=2, params=params)
+    assert rig.step((resumed, 3)).prompt_logprobs is None
+
+
+def test_an_aborted_step_has_no_result(rig: Rig) -> None:
+    rig.runner.abort()
+    with pytest.raises(StepAborted):
+        rig.step((new("a", [1], [1]), 1))
+
+
+@given(
+    prompts=st.lists(
+        st.lists(st.integers(0, 999), min_size=1, max_size=20), min_size=1, max_size=4
+    ),
+    schedule=st.integers(0, 2**32).map(Random),
+)
+def test_chunks_and_company_do_not_change_what_is_drawn(
+    prompts: list[list[int]], schedule: Random
+) -> None:
+    """Any way to cut prompts into steps gives each request the tokens it would get alone."""
+    rig, num_outputs = Rig(), 3
+    blocks = {n: list(range(n * 16, n * 16 + 16)) for n in range(len(prompts))}
+    computed = dict.fromkeys(range(len(prompts)), 0)
+    generated: dict[int, list[int]] = {n: [] for n in computed}
+    known: set[int] = set()
+    while any(len(tokens) < num_outputs for tokens in generated.values()):
+        parts: list[tuple[NewRequestData | RunningRequestData, int]] = []
+        budget = MAX_TOKENS
+        for n, prompt in enumerate(prompts):
+            left = len(prompt) + len(generated[n]) - computed[n]
+            if len(generated[n]) == num_outputs or schedule.random() < 0.3:
+                continue
+            count = min(schedule.randint(1, left), budget)
+            if count == 0:
+                continue
+            budget -= count
+            request = running(str(n), computed[n])
+            parts.append((request if n in known else new(str(n), prompt, blocks[n]), count))
+            known.add(n)
+            computed[n] += count
+        for name, tokens in rig.step(*parts).sampled_token_ids.items():
+            generated[int(name)] += tokens
+    for n, prompt in enumerate(prompts):
+        expected, last = [], prompt[-1]
+        for index in range(num_outputs):
+            last = next_token(last, len(prompt) - 1 + index)
+            expected.append(last)
+        assert generated[n] == expected
+    for seen in rig.network.steps:
+        for request, (start, end) in enumerate(
+            zip(seen.query_start[:-1], seen.query_start[1:], strict=True)
+        ):
+            table = seen.block_tables[0][request]
+            for token in range(start, end):
+                position = seen.positions[token]
+                slot = table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
+                assert seen.slot_mapping[0][token] == slot
