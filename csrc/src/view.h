@@ -1,4 +1,5 @@
-// A matrix as kernels see it: rows at a byte stride. Knows nothing of: plans, arenas.
+// A matrix as kernels see it: rows at a byte stride. Knows nothing of: plans,
+// arenas.
 #pragma once
 
 #include <cstdint>
@@ -6,14 +7,16 @@
 namespace ov {
 
 struct View {
-  char* data = nullptr;  // row 0, first column of the view; nullptr: absent
-  int64_t stride = 0;    // bytes from row to row
-  int32_t dtype = 0;     // ov_type
+  char *data = nullptr; // row 0, first column of the view; nullptr: absent
+  int64_t stride = 0;   // bytes from row to row
+  int32_t dtype = 0;    // ov_type
   int32_t cols = 0;
 
   explicit operator bool() const { return data != nullptr; }
-  void* row(int64_t r) const { return data + r * stride; }
-  float* f32(int64_t r) const { return reinterpret_cast<float*>(data + r * stride); }
+  void *row(int64_t r) const { return data + r * stride; }
+  float *f32(int64_t r) const {
+    return reinterpret_cast<float *>(data + r * stride);
+  }
 };
 
-}  // namespace ov
+} // namespace ov
