@@ -86,15 +86,13 @@ def choose_files(
 
 
 def _quantized(groups: dict[str, list[str]], source: str, quantization: str) -> ModelFiles:
-    wanted = re.compile(rf"(?:^|[-._/]){re.escape(quantization)}(?:[-.]|$)", re.IGNORECASE)
-    matches = {stem: members for stem, members in groups.items() if wanted.search(stem)}
-    if len(matches) > 1:  # UD-Q4_K_XL also ends in Q4_K_XL: the plain one is meant
-        exact = {
-            stem: members
-            for stem, members in matches.items()
-            if _quantization_of(stem).lower() == quantization.lower()
-        }
-        matches = exact or matches
+    # the quantisation as the name ends in it, or any other part between separators
+    part = re.compile(rf"(?:^|[-./]){re.escape(quantization)}(?:[-.]|$)", re.IGNORECASE)
+    matches = {
+        stem: members
+        for stem, members in groups.items()
+        if _quantization_of(stem).lower() == quantization.lower()
+    } or {stem: members for stem, members in groups.items() if part.search(stem)}
     if len(matches) == 1:
         members = next(iter(matches.values()))
         return ModelFiles(tuple(members), members[0])
