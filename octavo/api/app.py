@@ -58,7 +58,7 @@ def build_app(
     version: str,
     template: Template | None,
     make_template: Callable[[str], Template],
-    render_metrics: Callable[[], bytes],
+    render_metrics: Callable[[str], tuple[bytes, str]],
     observe_http: HttpObserver | None = None,
 ) -> Handler:
     """The ASGI application.
@@ -68,8 +68,8 @@ def build_app(
         version: of the package.
         template: renders chats; None if the model has none and none was given.
         make_template: compiles the template of a request (`--trust-request-chat-template`).
-        render_metrics: the Prometheus exposition.
-        observe_http: takes (method, path, status class, seconds) of each request.
+        render_metrics: the Prometheus page and its content type, for an `Accept` header.
+        observe_http: takes (method, path, status, seconds) of each request.
 
     Raises:
         ConfigError: a `--middleware` cannot be imported.
@@ -106,7 +106,7 @@ def _operations(
     version: str,
     template: Template | None,
     make_template: Callable[[str], Template],
-    render_metrics: Callable[[], bytes],
+    render_metrics: Callable[[str], tuple[bytes, str]],
 ) -> list[Operation]:
     model = llm.model_config
     models = ServedModels(

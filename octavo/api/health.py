@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from octavo.api.asgi import Receive, Scope, Send, respond
+from octavo.api.asgi import Receive, Scope, Send, header, respond
 from octavo.api.endpoint import Operation
 from octavo.errors import NotReady, Unauthorized
 from octavo.frontend.async_llm import AsyncLLM
@@ -47,7 +47,7 @@ class Health:
     Args:
         llm: the engine.
         version: of the package.
-        render_metrics: the Prometheus exposition.
+        render_metrics: the Prometheus page and its content type, for an `Accept` header.
         num_running: generation requests being answered; None: not counted
             (`--enable-server-load-tracking` is off).
         guard_metrics: /metrics needs the key, too.
@@ -58,7 +58,7 @@ class Health:
         llm: AsyncLLM,
         *,
         version: str,
-        render_metrics: Callable[[], bytes],
+        render_metrics: Callable[[str], tuple[bytes, str]],
         num_running: Callable[[], int] | None,
         guard_metrics: bool,
     ) -> None:
@@ -142,7 +142,9 @@ class Health:
         await respond(send, 200, msgspec.json.encode(Version(self._version)))
 
     async def _metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, self._render_metrics(), content_type=METRICS_TYPE.encode())
+        accept = header(scope, b"accept") or b""
+        page, content_type = self._render_metrics(accept.decode("latin-1"))
+        await respond(send, 200, page, content_type=content_type.encode())
 
     async def _load(self, scope: Scope, receive: Receive, send: Send) -> None:
         load = 0 if self._num_running is None else self._num_running()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from octavo.api.asgi import Handler, Message, Receive, Scope, Send, route_path
 
-#: (method, path of the route, status such as "2xx", seconds)
-HttpObserver = Callable[[str, str, str, float], None]
+#: (method, path of the route, status, seconds)
+HttpObserver = Callable[[str, str, int, float], None]
 
 NO_ROUTE = "none"
 
@@ -59,6 +59,6 @@ class HttpMetrics:
             self._observe(
                 scope["method"],
                 path if path in self._paths else NO_ROUTE,
-                f"{status // 100}xx",
+                status,
                 time.perf_counter() - start_s,
             )

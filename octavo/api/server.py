@@ -16,7 +16,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import uvicorn
 from uvicorn.server import Server as UvicornServer
@@ -38,13 +38,18 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class _Server(UvicornServer):
     """uvicorn without its own signal handling, woken instead of polling for its end."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
+        self._on_ready = on_ready
         self._stop = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_ready()
 
     async def main_loop(self) -> None:
         while not await self.on_tick(0):  # refreshes the Date header
@@ -67,6 +72,7 @@ async def serve(
     config: ServerConfig,
     *,
     responder: StartingResponder | None = None,
+    on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serves until a signal or the engine's death; the listener is closed afterwards.
 
@@ -75,11 +81,12 @@ async def serve(
         listener: from `bind`.
         llm: started.
         responder: answers on the listener until now; stopped here.
+        on_ready: called once the server accepts connections.
 
     Raises:
         EngineDead: the engine died; the message has the cause.
     """
-    server = _Server(_uvicorn_config(app, config))
+    server = _Server(_uvicorn_config(app, config), on_ready)
     configure_access_log(
         enabled=not config.disable_uvicorn_access_log,
         quiet_paths=config.disable_access_log_for_endpoints,

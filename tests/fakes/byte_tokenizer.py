@@ -53,6 +53,9 @@ class ByteTokenizer:
             return b"<bos>" if token_id == BOS else b"<eos>"
         return WORDS[token_id - FIRST_WORD]
 
+    def id_to_token(self, token_id: int) -> str:
+        return self.token_bytes(token_id).decode("utf-8", "replace")
+
     def decode_stream(
         self, prompt_ids: Sequence[int], skip_special_tokens: bool = True
     ) -> ByteDecodeStream:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from octavo.api.openai.messages import prepare_messages
-from octavo.api.openai.protocol import ChatFields
 from octavo.errors import InvalidParameter, RequestError
 
 NO_TEMPLATE = (
@@ -46,6 +45,19 @@ class Template(Protocol):
         continue_final_message: bool = False,
         **kwargs: Any,
     ) -> str: ...
+
+
+class ChatFields(Protocol):
+    """What of a request renders messages into a prompt: chats and `POST /tokenize` have it."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None
+    documents: list[dict[str, Any]] | None
+    add_generation_prompt: bool
+    continue_final_message: bool
+    add_special_tokens: bool
+    chat_template: str | None
+    chat_template_kwargs: dict[str, Any] | None
 
 
 class ChatPrompt:

@@ -86,19 +86,6 @@ class CompletionRequest(SamplingFields, kw_only=True):
     add_special_tokens: bool = True
 
 
-class ChatFields(msgspec.Struct, kw_only=True):
-    """What renders messages into a prompt: chats and `POST /tokenize`."""
-
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
-    documents: list[dict[str, Any]] | None = None
-    add_generation_prompt: bool = True
-    continue_final_message: bool = False
-    add_special_tokens: bool = False
-    chat_template: str | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-
-
 class NamedFunction(msgspec.Struct):
     """The function that must be called."""
 
@@ -116,9 +103,17 @@ ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
-class ChatCompletionRequest(SamplingFields, ChatFields, kw_only=True):
-    """Body of `POST /v1/chat/completions`."""
+class ChatCompletionRequest(SamplingFields, kw_only=True):
+    """Body of `POST /v1/chat/completions`; the first eight fields are those of `ChatFields`."""
 
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     max_completion_tokens: Annotated[int, Meta(description="wins over max_tokens")] | None = None
     logprobs: bool = False
     top_logprobs: int | None = None
@@ -136,9 +131,17 @@ class TokenizeCompletionRequest(msgspec.Struct, kw_only=True):
     return_token_strs: bool = False
 
 
-class TokenizeChatRequest(ChatFields, kw_only=True):
-    """Body of `POST /tokenize` for messages."""
+class TokenizeChatRequest(msgspec.Struct, kw_only=True):
+    """Body of `POST /tokenize` for messages; the first eight fields are those of `ChatFields`."""
 
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    chat_template: str | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     model: str = ""
     return_token_strs: bool = False
 
