@@ -31,67 +31,78 @@ class ScheduledStep:
 class StepBuilder:
     """Collects requests and their number of tokens until the budget is spent.
 
+    Running requests come first and may be withdrawn again; once `seal_running` is called they, and
+    each new request at once, are advanced to where they are after the step. So a request finds the
+    blocks that another one computes in the same step.
+
     Args:
         token_budget: most tokens of the step.
+        kv: gives names to the blocks that the step completes.
     """
 
-    def __init__(self, token_budget: int) -> None:
+    def __init__(self, token_budget: int, kv: KVCacheManager) -> None:
         self.token_budget = token_budget  # what is left of it
-        self._running: list[tuple[Request, int, list[list[int]]]] = []
-        self._new: list[tuple[Request, int, list[list[int]]]] = []
+        self._kv = kv
+        self._picked: list[tuple[Request, int, list[list[int]]]] = []
+        self._running: list[RunningRequestData] = []
+        self._new: list[NewRequestData] = []
+        self._requests: list[Request] = []
+        self._num_scheduled: dict[str, int] = {}
+        self._named: dict[Request, list[int]] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._running or self._new)
+        return bool(self._num_scheduled or self._picked)
 
     def add_running(self, request: Request, num_tokens: int, new_blocks: list[list[int]]) -> None:
         """Takes `num_tokens` tokens of a request that the workers know."""
-        self._running.append((request, num_tokens, new_blocks))
-        self.token_budget -= num_tokens
-
-    def add_new(self, request: Request, num_tokens: int, tables: list[list[int]]) -> None:
-        """Takes `num_tokens` tokens of a request that the workers do not know (any more)."""
-        self._new.append((request, num_tokens, tables))
+        self._picked.append((request, num_tokens, new_blocks))
         self.token_budget -= num_tokens
 
     def withdraw(self, request: Request) -> None:
         """Takes a running request out again, if it is in; it loses its blocks."""
-        for index, (other, num_tokens, _) in enumerate(self._running):
+        for index, (other, num_tokens, _) in enumerate(self._picked):
             if other is request:
-                del self._running[index]
+                del self._picked[index]
                 self.token_budget += num_tokens
                 return
 
-    def build(self, kv: KVCacheManager, finished_request_ids: list[str]) -> ScheduledStep:
-        """Makes the message, and advances the requests to where they are after the step."""
-        num_scheduled = {r.request_id: n for r, n, _ in self._running}
-        num_scheduled.update((r.request_id, n) for r, n, _ in self._new)
-        running = [
+    def seal_running(self) -> None:
+        """No running request is added or withdrawn after this."""
+        picked, self._picked = self._picked, []
+        self._running = [
             RunningRequestData(r.request_id, blocks, r.num_computed_tokens)
-            for r, _, blocks in self._running
+            for r, _, blocks in picked
         ]
-        new = [_new_request_data(r, tables) for r, _, tables in self._new]
-        total = sum(num_scheduled.values())
-        output = SchedulerOutput(new, running, num_scheduled, total, finished_request_ids)
-        entries = self._running + self._new
-        return ScheduledStep(output, [r for r, _, _ in entries], self._advance(entries, kv))
+        self._advance(picked)
 
-    def _advance(
-        self, entries: list[tuple[Request, int, list[list[int]]]], kv: KVCacheManager
-    ) -> dict[Request, list[int]]:
-        """Returns the blocks that get a name with this step."""
-        block_size = kv.block_size
-        named = {}
+    def add_new(self, request: Request, num_tokens: int, tables: list[list[int]]) -> None:
+        """Takes `num_tokens` tokens of a request that the workers do not know (any more)."""
+        self._new.append(_new_request_data(request, tables))
+        self.token_budget -= num_tokens
+        self._advance([(request, num_tokens, tables)])
+
+    def build(self, finished_request_ids: list[str]) -> ScheduledStep:
+        """Makes the message."""
+        total = sum(self._num_scheduled.values())
+        output = SchedulerOutput(
+            self._new, self._running, self._num_scheduled, total, finished_request_ids
+        )
+        return ScheduledStep(output, self._requests, self._named)
+
+    def _advance(self, entries: list[tuple[Request, int, list[list[int]]]]) -> None:
+        block_size, num_scheduled = self._kv.block_size, self._num_scheduled
         for request, num_tokens, _ in entries:
+            self._requests.append(request)
+            num_scheduled[request.request_id] = num_tokens
             computed = request.num_computed_tokens + num_tokens
             request.num_computed_tokens = computed
             num_known = len(request.all_token_ids)
             if computed == num_known + request.num_pending_samples:
                 request.num_pending_samples += 1
             if computed % block_size < num_tokens:  # the step completes a block
-                blocks = kv.name_full_blocks(request, min(computed, num_known))
+                blocks = self._kv.name_full_blocks(request, min(computed, num_known))
                 if blocks:
-                    named[request] = blocks
-        return named
+                    self._named[request] = blocks
 
 
 def _new_request_data(request: Request, tables: list[list[int]]) -> NewRequestData:

@@ -153,12 +153,14 @@ class Scheduler:
         Requests are advanced as if the step were done, so the next step may be scheduled before
         this one's result is there.
         """
-        step = StepBuilder(self._config.max_num_batched_tokens)
-        if self._schedule_running(step):
+        step = StepBuilder(self._config.max_num_batched_tokens, self._kv)
+        none_preempted = self._schedule_running(step)
+        step.seal_running()
+        if none_preempted:
             self._schedule_waiting(step)
         if not step:
             return None
-        scheduled = step.build(self._kv, self._finished_ids)
+        scheduled = step.build(self._finished_ids)
         self._finished_ids = []
         self._in_flight.append(scheduled)
         output = scheduled.output

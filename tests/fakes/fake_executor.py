@@ -47,6 +47,7 @@ class Row:
     block_ids: list[list[int]]
     num_computed_tokens: int
     checksums: list[int]
+    failure: str | None = None
 
     def append(self, token_id: int) -> None:
         self.token_ids.append(token_id)
@@ -112,12 +113,15 @@ class FakeExecutor(Executor):
     def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
         self.steps.append(scheduled)
         self._update_rows(scheduled)
-        failed = {
-            request_id: message
-            for request_id, message in self.fail_next.items()
-            if request_id in scheduled.num_scheduled_tokens
-        }
+        for request_id, message in self.fail_next.items():
+            if request_id in scheduled.num_scheduled_tokens:
+                self.rows[request_id].failure = message
         self.fail_next = {}
+        failed = {
+            request_id: failure
+            for request_id in scheduled.num_scheduled_tokens
+            if (failure := self.rows[request_id].failure) is not None
+        }
         self._write_slots(scheduled, failed)
         sampled: dict[str, list[int]] = {}
         for request_id, count in scheduled.num_scheduled_tokens.items():
@@ -125,11 +129,11 @@ class FakeExecutor(Executor):
             end = row.num_computed_tokens + count
             assert end <= len(row.token_ids), "a token was scheduled that does not exist"
             sampled[request_id] = []
-            if request_id not in failed:
-                is_sound = self._reads_its_prefix(row, end)
-                if end == len(row.token_ids):
-                    token_id = row.checksums[-1] % VOCAB_SIZE if is_sound else VOCAB_SIZE
-                    row.append(token_id)
+            is_sound = row.failure is None and self._reads_its_prefix(row, end)
+            if end == len(row.token_ids):
+                token_id = row.checksums[-1] % VOCAB_SIZE if is_sound else VOCAB_SIZE
+                row.append(token_id)
+                if row.failure is None:
                     sampled[request_id] = [token_id]
             row.num_computed_tokens = end
         result: Future[ModelRunnerOutput] = Future()
