@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING
 
@@ -44,13 +45,19 @@ class CoreEngineProcManager:
         target: `module:function` that the child runs.
         engine_index: number of this engine among data-parallel ones.
         ready_timeout_s: longest time from here to readiness (`VLLM_ENGINE_READY_TIMEOUT_S`).
+        options: what else the child is told; everybody on the machine can see it.
 
     Raises:
         StartupError: no process or no folder for its socket can be made.
     """
 
     def __init__(
-        self, target: str, *, engine_index: int = 0, ready_timeout_s: float = READY_TIMEOUT_S
+        self,
+        target: str,
+        *,
+        engine_index: int = 0,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._deadline_s = time.monotonic() + ready_timeout_s
         self._timeout_s = ready_timeout_s
@@ -65,7 +72,7 @@ class CoreEngineProcManager:
             self.child: ChildProcess = start_child(
                 "EngineCore",
                 target,
-                {"address": self.socket_path, "engine_index": str(engine_index)},
+                {"address": self.socket_path, "engine_index": str(engine_index), **(options or {})},
             )
         except BaseException:
             self._runtime_dir.remove()

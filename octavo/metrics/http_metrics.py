@@ -17,44 +17,26 @@ DURATION_HIGHR_S = (
 
 
 class HttpMetrics:
-    """Requests by method, route and class of status; their durations and sizes."""
+    """Requests by method, route and class of status; their durations."""
 
     def __init__(self) -> None:
         #: (method, status class, route) -> requests
         self.num_requests: dict[tuple[str, str, str], int] = {}
         self.duration: dict[tuple[str, str], Histogram] = {}  # by (method, route)
         self.duration_highr = Histogram(DURATION_HIGHR_S)
-        #: by route: [requests, bytes]
-        self.request_bytes: dict[str, list[int]] = {}
-        self.response_bytes: dict[str, list[int]] = {}
 
-    def observe(
-        self,
-        method: str,
-        handler: str,
-        status: int,
-        duration_s: float,
-        *,
-        num_request_bytes: int = 0,
-        num_response_bytes: int = 0,
-    ) -> None:
+    def observe(self, method: str, handler: str, status: str, duration_s: float) -> None:
         """Counts one answered request.
 
         Args:
             handler: the route's pattern (never a path a client made up: that would be one series
                 for each), e.g. `/v1/models/{model_id}`; `none` where no route matched.
+            status: class of the status: `2xx`.
         """
-        key = (method, f"{status // 100}xx", handler)
+        key = (method, status, handler)
         self.num_requests[key] = self.num_requests.get(key, 0) + 1
         by_route = self.duration.get((method, handler))
         if by_route is None:
             by_route = self.duration[method, handler] = Histogram(DURATION_S)
         by_route.observe(duration_s)
         self.duration_highr.observe(duration_s)
-        for totals, num_bytes in (
-            (self.request_bytes, num_request_bytes),
-            (self.response_bytes, num_response_bytes),
-        ):
-            total = totals.setdefault(handler, [0, 0])
-            total[0] += 1
-            total[1] += num_bytes

@@ -18,7 +18,6 @@ from prometheus_client.metrics_core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
-    SummaryMetricFamily,
 )
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
@@ -204,22 +203,6 @@ class TotalsCollector(Collector):
         for (method, status, handler), number in http.num_requests.items():
             requests.add_metric([handler, method, status], number)
         yield requests
-        for name, help_text, totals in (
-            (
-                "http_request_size_bytes",
-                "Content length of incoming requests by handler.",
-                http.request_bytes,
-            ),
-            (
-                "http_response_size_bytes",
-                "Content length of outgoing responses by handler.",
-                http.response_bytes,
-            ),
-        ):
-            summary = SummaryMetricFamily(name, help_text, labels=["handler"])
-            for handler, (number, num_bytes) in totals.items():
-                summary.add_metric([handler], number, num_bytes)
-            yield summary
         highr = HistogramMetricFamily(
             "http_request_duration_highr_seconds",
             "Latency with many buckets but no API specific labels.",

@@ -20,6 +20,7 @@ class ByteTokenizer:
         self.eos_token_id: int | None = EOS
         self.bos_token: str | None = "<bos>"
         self.eos_token: str | None = "<eos>"
+        self.special_tokens = {"bos_token": "<bos>", "eos_token": "<eos>"}
         self.special_ids = frozenset({BOS, EOS})
         self.chat_template: str | None = None
         self.num_encoded = 0  # calls of encode
