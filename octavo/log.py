@@ -16,7 +16,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable
-from typing import TextIO
+from typing import Any, TextIO
 
 from octavo.errors import ConfigError
 
@@ -125,7 +125,7 @@ def configure_logging(
     if config_file:
         _from_file(config_file)
         return
-    target = _open(stream)
+    handler = _handler(stream)
     chosen: logging.Formatter
     if formatter == "json":
         chosen = JsonFormatter(process_name=process_name, secrets=secrets)
@@ -133,13 +133,17 @@ def configure_logging(
         chosen = TextFormatter(
             process_name=process_name,
             prefix=prefix,
-            is_coloured=wants_colour(target, colour, no_color=no_color, force_color=force_color),
+            is_coloured=wants_colour(
+                handler.stream, colour, no_color=no_color, force_color=force_color
+            ),
             secrets=secrets,
         )
-    handler = logging.StreamHandler(target)
     handler.setFormatter(chosen)
     for name in LOGGERS:
         logger = logging.getLogger(name)
+        for old in logger.handlers:
+            if isinstance(old, logging.FileHandler):
+                old.close()
         logger.handlers[:] = [handler]
         logger.propagate = False
     logging.getLogger("octavo").setLevel(level)
@@ -181,13 +185,13 @@ def _hide(text: str, secrets: tuple[str, ...]) -> str:
     return text
 
 
-def _open(stream: str) -> TextIO:
+def _handler(stream: str) -> logging.StreamHandler[Any]:
     if stream == "ext://sys.stdout":
-        return sys.stdout
+        return logging.StreamHandler(sys.stdout)
     if stream == "ext://sys.stderr":
-        return sys.stderr
+        return logging.StreamHandler(sys.stderr)
     try:
-        return open(stream, "a", encoding="utf-8", buffering=1)
+        return logging.FileHandler(stream, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"OCTAVO_LOGGING_STREAM must be ext://sys.stdout, ext://sys.stderr or a file that can "

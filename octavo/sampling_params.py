@@ -20,8 +20,19 @@ from octavo.errors import InvalidParameter
 SAMPLING_EPS = 1e-5  # temperatures below this are greedy
 # smaller non-zero temperatures are raised to this: exp() of the logits stays finite
 MIN_TEMPERATURE = 0.01
-MAX_TEMPERATURE = 2.0
+MAX_TEMPERATURE = 2
 MAX_N = 16384
+
+_OPTIONAL_INTEGERS = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+_INTEGERS = ("n", "top_k", "min_tokens", *_OPTIONAL_INTEGERS)
+_NUMBERS = (
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "temperature",
+    "top_p",
+    "min_p",
+)
 
 
 class RequestOutputKind(IntEnum):
@@ -68,6 +79,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     bad_words_token_ids: list[list[int]] | None = None
 
     def __post_init__(self) -> None:
+        self._check_types()
         if isinstance(self.stop, str):
             self.stop = [self.stop]
         if self.seed == -1:
@@ -91,6 +103,17 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         """The stop strings as a list (empty when there are none)."""
         stop = self.stop
         return [stop] if isinstance(stop, str) else list(stop or ())
+
+    def _check_types(self) -> None:
+        """Python callers may pass anything; comparisons below need numbers."""
+        for name in _INTEGERS:
+            value = getattr(self, name)
+            if type(value) is not int and not (value is None and name in _OPTIONAL_INTEGERS):
+                raise _invalid(name, value, "must be an integer")
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if type(value) is not float and type(value) is not int:
+                raise _invalid(name, value, "must be a number")
 
     def _check(self) -> None:
         _in_range("n", self.n, 1, MAX_N)

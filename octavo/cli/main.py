@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from octavo import __version__
+from octavo.cli.console import show
 from octavo.errors import ConfigError, StartupError
 
 EXIT_USAGE = 2
@@ -31,12 +32,12 @@ def main(argv: list[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     first = words[0] if words else "--help"
     if first in ("-v", "--version"):
-        print(__version__)
+        show(__version__)
         return 0
     if first in ("-h", "--help") or first.startswith("--help="):
         from octavo.cli.help import main_help  # the flag table is for --help and serve only
 
-        print(main_help())
+        show(main_help())
         return 0 if words else EXIT_USAGE
     if first == "serve":
         from octavo.cli.serve import serve  # not paid for by --version

@@ -6,6 +6,7 @@ Knows nothing of: what is started (launch.py).
 
 from __future__ import annotations
 
+from octavo.cli.console import show
 from octavo.config.parser import parse_serve
 
 
@@ -22,7 +23,7 @@ def serve(argv: list[str]) -> int:
     if parsed.help_topic is not None:
         from octavo.cli.help import serve_help  # texts are for --help only
 
-        print(serve_help(parsed.help_topic))
+        show(serve_help(parsed.help_topic))
         return 0
     # dataclasses, msgspec and logging: --help does without them
     from octavo.cli.serve_run import run

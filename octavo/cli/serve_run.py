@@ -10,12 +10,11 @@ import traceback
 
 from octavo import __version__
 from octavo.config.args import EngineArgs, ServerArgs, non_default_args, split_options
-from octavo.config.log_settings import LogSettings, resolve_logging
+from octavo.config.log_settings import resolve_logging, start_logging
 from octavo.config.parser import ParsedArgs
 from octavo.config.rules.access import choose_api_keys
 from octavo.envs import Env, check_unknown, read_environ
 from octavo.errors import StartupError
-from octavo.log import configure_logging
 
 PROCESS_NAME = "APIServer"
 
@@ -38,31 +37,13 @@ def run(parsed: ParsedArgs) -> int:
     )
     _say_what_was_asked(parsed, engine_args, server_args, env)
 
-    from octavo.launch import serve  # the whole program: only once the options are known good
+    from octavo.launch.serve import serve  # the whole program: only once the options are known good
 
     try:
         return serve(server_args, engine_args, env)
     except StartupError:
         logger.debug("start failed:\n%s", traceback.format_exc())
         raise
-
-
-def start_logging(settings: LogSettings, *, process_name: str, secrets: list[str]) -> None:
-    """Sets up this process's log unless it is to be left alone."""
-    if not settings.is_configured:
-        return
-    configure_logging(
-        process_name=process_name,
-        level=settings.level,
-        formatter=settings.formatter,
-        stream=settings.stream,
-        prefix=settings.prefix,
-        colour=settings.colour,
-        no_color=settings.no_color,
-        force_color=settings.force_color,
-        config_file=settings.config_file,
-        secrets=secrets,
-    )
 
 
 def secrets_of(engine_args: EngineArgs, server_args: ServerArgs, env: Env) -> list[str]:

@@ -107,7 +107,6 @@ class EngineArgs(_Options):
     kv_cache_memory_bytes: int | None = None
     block_size: int = 16
     enable_prefix_caching: bool | None = None
-    prefix_caching_hash_algo: str = "sha256"
     kv_cache_dtype: str = "auto"
     num_gpu_blocks_override: int | None = None
     # scheduler

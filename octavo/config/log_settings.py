@@ -5,6 +5,8 @@ Runs in: the API process; EngineCore gets the same settings. Knows nothing of: h
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from octavo.config.args import ServerArgs
@@ -12,6 +14,7 @@ from octavo.config.flags.nearest import did_you_mean
 from octavo.config.flags.observability import LOG_LEVELS
 from octavo.envs import Env
 from octavo.errors import ConfigError
+from octavo.log import configure_logging
 
 FLAG = "--logging-config"
 _KEYS = ("log_level", "formatter", "configure_logging", "pylogging_config_file")
@@ -60,6 +63,24 @@ def resolve_logging(args: ServerArgs, env: Env) -> LogSettings:
         colour=env.logging_color,
         no_color=env.no_color,
         force_color=env.force_color,
+    )
+
+
+def start_logging(settings: LogSettings, *, process_name: str, secrets: Sequence[str] = ()) -> None:
+    """Sets up this process's log unless it is to be left alone."""
+    if not settings.is_configured:
+        return
+    configure_logging(
+        process_name=process_name,
+        level=settings.level,
+        formatter=settings.formatter,
+        stream=settings.stream,
+        prefix=settings.prefix,
+        colour=settings.colour,
+        no_color=settings.no_color,
+        force_color=settings.force_color,
+        config_file=settings.config_file,
+        secrets=secrets,
     )
 
 

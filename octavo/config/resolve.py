@@ -113,7 +113,6 @@ def resolve_engine(
             ),
             num_gpu_blocks_override=args.num_gpu_blocks_override,
             enable_prefix_caching=args.enable_prefix_caching is not False,
-            prefix_caching_hash_algo=args.prefix_caching_hash_algo,
             cache_dtype=args.kv_cache_dtype,
         ),
         scheduler=SchedulerConfig(

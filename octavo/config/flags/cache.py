@@ -44,11 +44,12 @@ FLAGS = (
         "reuse KV blocks of equal prefixes",
         auto="on where the model allows",
     ),
-    Flag(
+    hint(
         "prefix-caching-hash-algo",
         STR,
         "sha256",
         "hash of prefix blocks",
+        "prefix blocks are hashed with SHA-256",
         choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"),
     ),
     Flag(

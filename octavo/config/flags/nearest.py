@@ -14,9 +14,10 @@ def did_you_mean(word: str, names: Iterable[str], *, shown: str = "{}") -> str:
 
     names = list(names)
     close = difflib.get_close_matches(word, names, n=2, cutoff=0.72)
-    # a beginning of a name is a guess that edit distance misses: --max-model, --ssl
+    # a part of a name is a guess that edit distance misses: --max-model, --model-len
     begins = [name for name in names if name.startswith(word)] if len(word) > 2 else []
-    best = list(dict.fromkeys([*begins[:2], *close]))[:2]
+    holds = [name for name in names if word in name] if len(word) > 3 else []
+    best = list(dict.fromkeys([*begins[:2], *close, *holds]))[:2]
     if not best:
         return ""
     return f"; did you mean {' or '.join(shown.format(name) for name in best)}?"

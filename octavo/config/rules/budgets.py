@@ -57,7 +57,7 @@ def choose_budgets(
                 "without chunked prefill a prompt must fit in one step: raise it, or leave out "
                 "--no-enable-chunked-prefill"
             )
-        tokens, tokens_given = max_model_len, True
+        tokens = max_model_len
         reason = f"max_num_batched_tokens {tokens}: without chunked prefill, a whole prompt"
     if tokens < seqs:
         if tokens_given and seqs_given:
@@ -71,7 +71,8 @@ def choose_budgets(
         else:
             tokens = seqs
             reason = f"max_num_batched_tokens {tokens}: one token per request of --max-num-seqs"
-    return Choice(Budgets(tokens, seqs, tokens_given), reason)
+    is_fixed = tokens_given or not enable_chunked_prefill
+    return Choice(Budgets(tokens, seqs, is_fixed), reason)
 
 
 def _smaller(

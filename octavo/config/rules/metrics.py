@@ -5,6 +5,7 @@ Runs in: the API process, `LLM`. Knows nothing of: Prometheus.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -36,4 +37,4 @@ def choose_stats_interval(interval_s: float) -> float:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -94,7 +94,7 @@ def _checked(source: Mapping[str, object], where: str) -> dict[str, float]:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ConfigError(f"{where}: {key} must be a number, got {value!r}")
         if field in _WHOLE:
-            if value != int(value):
+            if not float(value).is_integer():
                 raise ConfigError(f"{where}: {key} must be a whole number, got {value!r}")
             value = int(value)
         defaults[field] = value

@@ -15,6 +15,7 @@ from octavo.errors import ConfigError
 
 #: kinds of rope scaling that lengthen the trained window by their factor
 _LENGTHENING = frozenset({"linear", "dynamic", "yarn", "ntk", "deepseek_yarn"})
+MAX_FACTOR = 4096
 
 
 class Window(NamedTuple):
@@ -49,8 +50,10 @@ def trained_window(
     factor = scaling.get("factor", 1.0)
     if kind not in _LENGTHENING or isinstance(factor, bool):
         return window
-    if not isinstance(factor, (int, float)) or factor < 1:
-        raise ConfigError(f"--hf-overrides: rope scaling factor must be at least 1, got {factor!r}")
+    if not isinstance(factor, (int, float)) or not 1 <= factor <= MAX_FACTOR:
+        raise ConfigError(
+            f"--hf-overrides: rope scaling factor must be in [1, {MAX_FACTOR}], got {factor!r}"
+        )
     original = scaling.get("original_max_position_embeddings", window)
     return int((original if isinstance(original, int) else window) * factor)
 
