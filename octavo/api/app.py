@@ -69,7 +69,7 @@ def build_app(
         template: renders chats; None if the model has none and none was given.
         make_template: compiles the template of a request (`--trust-request-chat-template`).
         render_metrics: the Prometheus page and its content type, for an `Accept` header.
-        observe_http: takes (method, path, status, seconds) of each request.
+        observe_http: takes (method, path, status class, seconds) of each request.
 
     Raises:
         ConfigError: a `--middleware` cannot be imported.
@@ -93,8 +93,7 @@ def build_app(
     for name in server.middleware:
         app = _import_middleware(name)(app)
     if observe_http is not None:
-        paths = {operation.path for operation in operations}
-        app = HttpMetrics(app, observe_http, paths, UNCOUNTED)
+        app = HttpMetrics(app, observe_http, UNCOUNTED)
     if server.enable_request_id_headers:
         app = RequestIds(app)
     return app
@@ -158,7 +157,7 @@ def _router(operations: list[Operation], *, log_stack: bool) -> Handler:
     routes = [
         Route(
             operation.path,
-            Endpoint(operation.handler, log_stack=log_stack),
+            Endpoint(operation.handler, operation.path.replace(":path}", "}"), log_stack=log_stack),
             methods=list(operation.methods),
         )
         for operation in operations

@@ -58,14 +58,17 @@ def _clean(text: str) -> str:
 class Endpoint:
     """An ASGI application around a handler: an exception becomes the error response.
 
-    A handler that has begun its response reports errors in it and raises nothing.
+    A handler that has begun its response reports errors in it and raises nothing. Layers further
+    out find the route's path in `scope["octavo.route"]`.
     """
 
-    def __init__(self, handler: Handler, *, log_stack: bool = False) -> None:
+    def __init__(self, handler: Handler, path: str, *, log_stack: bool = False) -> None:
         self._handler = handler
+        self._path = path
         self._log_stack = log_stack
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["octavo.route"] = self._path
         try:
             await self._handler(scope, receive, send)
         except ClientDisconnected:

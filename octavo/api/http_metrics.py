@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection
 
 from octavo.api.asgi import Handler, Message, Receive, Scope, Send, route_path
 
-#: (method, path of the route, status, seconds)
-HttpObserver = Callable[[str, str, int, float], None]
+#: (method, path of the route, status class such as "2xx", seconds)
+HttpObserver = Callable[[str, str, str, float], None]
 
 NO_ROUTE = "none"
 
@@ -23,25 +23,19 @@ class HttpMetrics:
     Args:
         app: what is measured.
         observe: takes each request when its response is complete.
-        paths: the routes' paths; others are counted under one name, so that a scanner cannot make
-            as many time series as it likes.
         ignored: paths that are not counted.
+
+    Requests without a route are counted under one name, so that a scanner cannot make as many time
+    series as it likes.
     """
 
-    def __init__(
-        self,
-        app: Handler,
-        observe: HttpObserver,
-        paths: Collection[str],
-        ignored: Collection[str],
-    ) -> None:
+    def __init__(self, app: Handler, observe: HttpObserver, ignored: Collection[str]) -> None:
         self._app = app
         self._observe = observe
-        self._paths = frozenset(paths)
         self._ignored = frozenset(ignored)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or (path := route_path(scope)) in self._ignored:
+        if scope["type"] != "http" or route_path(scope) in self._ignored:
             await self._app(scope, receive, send)
             return
         status = 500  # if no response was started
@@ -58,7 +52,7 @@ class HttpMetrics:
         finally:
             self._observe(
                 scope["method"],
-                path if path in self._paths else NO_ROUTE,
-                status,
+                scope.get("octavo.route", NO_ROUTE),
+                f"{status // 100}xx",
                 time.perf_counter() - start_s,
             )

@@ -10,11 +10,14 @@ import errno
 import logging
 import os
 import socket
-import ssl
 import stat
+from typing import TYPE_CHECKING
 
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError, StartupError
+
+if TYPE_CHECKING:
+    import ssl
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +72,8 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
     ):
         if path and not os.path.isfile(path):
             raise ConfigError(f"{flag}: there is no file {path}.")
+    import ssl  # here: 10 ms before the core's process is started, which few servers need
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)

@@ -14,16 +14,17 @@ Owns: the connections it accepted. Knows nothing of: the engine, ASGI.
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import os
 import select
 import socket
-import ssl
 import threading
 import time
+from typing import TYPE_CHECKING
 
-logger = logging.getLogger(__name__)
+import msgspec
+
+if TYPE_CHECKING:
+    import ssl
 
 RETRY_AFTER_S = 1
 CLIENT_TIMEOUT_S = 5.0
@@ -104,7 +105,7 @@ class StartingResponder:
             head = _read_head(connection)
             if head:
                 connection.sendall(self._response(head))
-                _finish(connection)
+                _finish(connection, is_tls=self._tls is not None)
         finally:
             connection.close()
 
@@ -120,7 +121,7 @@ class StartingResponder:
                 "param": None,
                 "code": 503,
             }
-        body = json.dumps(content).encode()
+        body = msgspec.json.encode(content)
         lines = [
             b"HTTP/1.1 200 OK" if is_live else b"HTTP/1.1 503 Service Unavailable",
             b"content-type: application/json",
@@ -142,10 +143,10 @@ def _read_head(connection: socket.socket) -> bytes:
     return head
 
 
-def _finish(connection: socket.socket) -> None:
+def _finish(connection: socket.socket, *, is_tls: bool) -> None:
     """Closes so that the answer arrives: unread bytes of a body would turn the close into a reset
     that may overtake it."""
-    if isinstance(connection, ssl.SSLSocket):
+    if is_tls:  # cannot be closed by halves
         connection.settimeout(0.2)
     else:
         connection.shutdown(socket.SHUT_WR)

@@ -268,10 +268,12 @@ def test_http_metrics_count_routes_not_probes_or_scanners() -> None:
             await api.client.get("/metrics")
             await api.client.chat()
             await api.client.chat(n=0)
+            await api.client.get("/v1/models/small")
             await api.client.get("/wp-admin.php")
             assert [row[:3] for row in seen] == [
                 ("POST", "/v1/chat/completions", "2xx"),
                 ("POST", "/v1/chat/completions", "4xx"),
+                ("GET", "/v1/models/{model_id}", "2xx"),
                 ("GET", "none", "4xx"),
             ]
             assert all(row[3] >= 0 for row in seen)
