@@ -13,8 +13,8 @@
     |-- EngineError             our side                                      HTTP 5xx
     |   |-- GenerationFailed    one request's step failed; others go on       500
     |   |-- EngineDead          the engine core is gone                       500
-    |   |-- Overloaded          a queue limit is reached                      503 + Retry-After
-    |   `-- NotReady            starting or draining                          503 + Retry-After
+    |   `-- Overloaded          a queue limit is reached                      503 + Retry-After
+    |       `-- NotReady        starting or draining                          503 + Retry-After
     `-- StartupError            the process cannot start                      exit 1
         `-- ConfigError         flags, environment or model do not fit        exit 2
 

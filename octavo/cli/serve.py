@@ -1,7 +1,7 @@
-"""`octavo serve`: command line -> options -> `octavo.launch.serve`.
+"""`octavo serve`: command line -> options -> `octavo/launch/serve.py`.
 
 Runs in: the API process. Owns: the order of the first steps, and what is logged of them.
-Knows nothing of: what is started (launch.py).
+Knows nothing of: what is started (octavo/launch).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The part of `octavo serve` that is past the command line: options, environment, log, launch.
 
-Runs in: the API process. Knows nothing of: argv, what is started (launch.py).
+Runs in: the API process. Knows nothing of: argv, what is started (octavo/launch).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`octavo serve` up to the point where it hands over to `octavo.launch`."""
+"""`octavo serve` up to the point where it hands over to `octavo.launch.serve`."""
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -17,10 +18,10 @@ from octavo.errors import StartupError
 
 
 class Launch(types.ModuleType):
-    """Stands in for octavo.launch: records what it is given."""
+    """Stands in for octavo.launch.serve: records what it is given."""
 
     def __init__(self) -> None:
-        super().__init__("octavo.launch")
+        super().__init__("octavo.launch.serve")
         self.calls: list[tuple[ServerArgs, EngineArgs, Env]] = []
         self.result: int | StartupError = 0
 
@@ -34,8 +35,8 @@ class Launch(types.ModuleType):
 @pytest.fixture
 def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     module = Launch()
-    monkeypatch.setitem(sys.modules, "octavo.launch", module)
-    for name in [*__import__("os").environ]:
+    monkeypatch.setitem(sys.modules, "octavo.launch.serve", module)
+    for name in list(os.environ):
         if name.startswith(("VLLM_", "OCTAVO_", "HF_")):
             monkeypatch.delenv(name)
     loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn")]
