@@ -6,7 +6,8 @@
 
 No server, no sockets, no child process. Method names and arguments are vLLM's.
 
-Neighbours: `octavo/launch/offline.py` (makes the engine), `octavo/frontend/offline_engine.py` (runs it).
+Neighbours: `octavo/launch/offline.py` (makes the engine), `octavo/frontend/offline_engine.py` (runs
+it).
 Runs in: the user's process. Owns: the engine until `close`.
 Knows nothing of: scheduling, kernels, HTTP.
 """
