@@ -82,12 +82,16 @@ class Tokenizer:
             InvalidParameter: the text has half of a surrogate pair, which no encoding can hold.
         """
         try:
-            return self._backend.encode(text, add_special_tokens=add_special_tokens).ids
+            text.encode()
         except UnicodeEncodeError:
             raise InvalidParameter(
                 "The prompt has a lone surrogate, which is not a character; send valid Unicode.",
                 param="prompt",
             ) from None
+        # A batch of one: unlike the library's `encode`, it lets go of the interpreter lock (the event
+        # loop goes on while a thread encodes a long prompt), and computes no offsets.
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return encoding.ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
         """Text of ids as one piece. Ids without a token give nothing.
