@@ -78,7 +78,8 @@ class FakeExecutor(Executor):
         self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
         self._available_bytes = available_bytes
         self._full_step_s = full_step_s
-        self._slots: dict[tuple[int, int], int] = {}  # (group, slot) -> checksum of the prefix
+        # slot -> (group, checksum of the prefix): a block belongs to one group at a time
+        self._slots: dict[int, tuple[int, int]] = {}
 
     def load(self) -> None:
         self.calls.append("load")
@@ -163,7 +164,7 @@ class FakeExecutor(Executor):
             for position in range(first, first + count):
                 value = POISON if request_id in failed else row.checksums[position + 1]
                 for group in range(len(row.block_ids)):
-                    self._slots[group, self._slot(row, group, position)] = value
+                    self._slots[self._slot(row, group, position)] = (group, value)
 
     def _reads_its_prefix(self, row: Row, end: int) -> bool:
         """False if the request reads what a failed one should have written. Anything else that is
@@ -173,9 +174,10 @@ class FakeExecutor(Executor):
             window = layers.sliding_window
             first = 0 if window is None else max(0, row.num_computed_tokens - window + 1)
             for position in range(first, end):
-                value = self._slots[group, self._slot(row, group, position)]
+                owner, value = self._slots[self._slot(row, group, position)]
                 if value == POISON:
                     return False
+                assert owner == group, f"position {position} reads another group's block"
                 assert value == row.checksums[position + 1], (
                     f"position {position} reads what is not its prefix"
                 )
