@@ -55,8 +55,8 @@ class Prometheus:
         info["kv_cache_size_tokens"] = ready.kv_cache_size_tokens
         self._cache_info.update({name: str(value) for name, value in info.items()})
 
-    def render(self) -> bytes:
-        """The page in Prometheus's text format 0.0.4."""
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type, in the format the `Accept` header asks for."""
         # On the first scrape, not at start: prometheus_client takes tens of milliseconds to import.
         from octavo.metrics import totals_collector
 
@@ -66,4 +66,4 @@ class Prometheus:
                     self._labels, self.engine, self.http, self._num_rejected, self._cache_info
                 )
             )
-        return totals_collector.render(self._registry)
+        return totals_collector.render(self._registry, accept)

@@ -229,10 +229,10 @@ def make_registry(collector: TotalsCollector) -> CollectorRegistry:
     return registry
 
 
-def render(registry: CollectorRegistry) -> bytes:
-    """The page in Prometheus's text format 0.0.4."""
-    encode, _ = choose_encoder("")
-    return encode(registry)
+def render(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """The page and its content type, in the format the `Accept` header asks for."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
 
 
 def _samples(histogram: Histogram) -> tuple[list[tuple[str, float]], float]:

@@ -64,7 +64,7 @@ def page() -> Prometheus:
 
 
 def scrape(made: Prometheus) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-    text = made.render().decode()
+    text = made.render()[0].decode()
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
@@ -82,14 +82,14 @@ LABELS = {"model_name": "tiny", "engine": "0"}
 def test_the_families_and_their_types_are_these() -> None:
     families = {
         family.name: family.type
-        for family in text_string_to_metric_families(page().render().decode())
+        for family in text_string_to_metric_families(page().render()[0].decode())
         if not family.name.startswith(("process_", "python_"))
     }
     assert families == FAMILIES
 
 
 def test_this_process_is_described_too() -> None:
-    text = page().render().decode()
+    text = page().render()[0].decode()
     assert "process_resident_memory_bytes " in text
     assert "python_info{" in text
 
@@ -151,3 +151,11 @@ def test_http_requests_are_counted_by_route_method_and_class_of_status() -> None
     assert value(made, "http_requests_total", status="4xx", **labels) == 1
     assert value(made, "http_request_duration_seconds_count", **labels) == 2
     assert value(made, "http_request_duration_highr_seconds_bucket", le="0.01") == 1
+
+
+def test_the_accept_header_chooses_the_format() -> None:
+    made = page()
+    assert made.render()[1].startswith("text/plain; version=0.0.4")
+    body, content_type = made.render("application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith(b"# EOF\n")
