@@ -104,12 +104,8 @@ class Env:
     logging_stream: str = _setting(_text, "ext://sys.stdout")
     logging_color: str = _setting(_colour, "auto")
     log_stats_interval: float = _setting(_number, 10.0)  # seconds; 0 means the default
-    disable_log_logo: bool = _setting(_boolean, False)
     # processes
-    rpc_base_path: str | None = _setting(_text, None)  # folder of Unix sockets; None: the tmp dir
     engine_ready_timeout_s: int = _setting(_whole, 600)
-    execute_model_timeout_seconds: int = _setting(_whole, 300)
-    keep_alive_on_engine_death: bool = _setting(_boolean, False)
     # HTTP
     http_timeout_keep_alive: int = _setting(_whole, 5)  # seconds
     server_dev_mode: bool = _setting(_boolean, False)
@@ -241,8 +237,10 @@ def _other_names(environ: Mapping[str, str], warnings: list[str]) -> tuple[list[
     return unknown, inert
 
 
-# Telemetry switches: there is none to switch off.
-_SILENT = frozenset({"NO_USAGE_STATS", "DO_NOT_TRACK", "USAGE_SOURCE", "USAGE_STATS_SERVER"})
+# Switches of what does not exist here: telemetry, a banner.
+_SILENT = frozenset(
+    {"NO_USAGE_STATS", "DO_NOT_TRACK", "USAGE_SOURCE", "USAGE_STATS_SERVER", "DISABLE_LOG_LOGO"}
+)
 
 # vLLM's variables that have no effect here, so that they are not taken for mistakes: those of
 # other devices and libraries by family, the rest by name.
@@ -269,6 +267,7 @@ _INERT = frozenset({
     "ENABLE_INDUCTOR_COORDINATE_DESCENT_TUNING", "ENABLE_INDUCTOR_MAX_AUTOTUNE",
     "ENABLE_PREGRAD_PASSES", "ENABLE_RESPONSES_API_STORE", "ENABLE_STARTUP_PLAN",
     "ENABLE_V1_MULTIPROCESSING", "ENFORCE_STRICT_TOOL_CALLING", "ENGINE_ITERATION_TIMEOUT_S",
+    "EXECUTE_MODEL_TIMEOUT_SECONDS", "KEEP_ALIVE_ON_ENGINE_DEATH", "RPC_BASE_PATH",
     "FLOAT32_MATMUL_PRECISION", "FORCE_AOT_LOAD", "FUSED_MOE_CHUNK_SIZE", "GC_DEBUG",
     "GPU_NIC_PCIE_MAPPING", "HAS_FLASHINFER_CUBIN", "HOST_IP", "IMAGE_FETCH_TIMEOUT",
     "KV_CACHE_LAYOUT", "KV_EVENTS_USE_INT_BLOCK_HASHES", "LOGITS_PROCESSOR_THREADS",

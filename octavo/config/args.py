@@ -101,7 +101,6 @@ class EngineArgs(_Options):
     load_format: str = "auto"
     download_dir: str | None = None
     ignore_patterns: list[str] = field(default_factory=lambda: ["original/**/*"])
-    use_tqdm_on_load: bool = True
     # KV cache
     gpu_memory_utilization: float | None = None
     kv_cache_memory_bytes: int | None = None
@@ -127,7 +126,6 @@ class EngineArgs(_Options):
     cpu_threads: int | None = None
     isa: str | None = None
     # the rest
-    structured_outputs_config: dict[str, object] = field(default_factory=dict)
     performance_mode: str = "balanced"
     disable_log_stats: bool = False
     custom_histogram_buckets: dict[str, object] | None = None
@@ -169,8 +167,6 @@ class ServerArgs(_Options):
     middleware: list[str] = field(default_factory=list)
     enable_request_id_headers: bool = False
     disable_fastapi_docs: bool = False
-    h11_max_incomplete_event_size: int = 4194304
-    h11_max_header_count: int = 256
     # chat
     chat_template: str | None = None
     chat_template_content_format: str = "auto"

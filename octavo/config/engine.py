@@ -51,7 +51,6 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_memory_bytes: int | None = None
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
-    prefix_caching_hash_algo: str = "sha256"
     cache_dtype: str = "auto"
 
 
@@ -95,7 +94,6 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):
     load_format: str = "auto"
     download_dir: str | None = None
     ignore_patterns: list[str] = msgspec.field(default_factory=lambda: ["original/**/*"])
-    use_tqdm_on_load: bool = True
 
 
 class StructuredOutputsConfig(msgspec.Struct, frozen=True, kw_only=True):

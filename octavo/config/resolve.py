@@ -19,6 +19,7 @@ from octavo.config.engine import (
     ObservabilityConfig,
     ParallelConfig,
     SchedulerConfig,
+    StructuredOutputsConfig,
 )
 from octavo.config.facts import CheckpointFacts, DeviceFacts
 from octavo.config.rules.access import (
@@ -34,6 +35,7 @@ from octavo.config.rules.dtype import choose_dtype
 from octavo.config.rules.executor import choose_executor
 from octavo.config.rules.kv_cache import (
     check_block_size,
+    check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
 )
@@ -41,7 +43,6 @@ from octavo.config.rules.metrics import check_buckets, choose_stats_interval
 from octavo.config.rules.names import choose_served_names
 from octavo.config.rules.overrides import merge
 from octavo.config.rules.sampling_defaults import choose_sampling_defaults
-from octavo.config.rules.structured_outputs import choose_structured_outputs
 from octavo.config.rules.threads import choose_threads
 from octavo.config.rules.window import choose_window, trained_window
 from octavo.config.server import ServerConfig
@@ -113,7 +114,7 @@ def resolve_engine(
             ),
             num_gpu_blocks_override=args.num_gpu_blocks_override,
             enable_prefix_caching=args.enable_prefix_caching is not False,
-            cache_dtype=args.kv_cache_dtype,
+            cache_dtype=check_cache_dtype(args.kv_cache_dtype, model.dtype),
         ),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=budgets.max_num_batched_tokens,
@@ -143,9 +144,8 @@ def resolve_engine(
             load_format=args.load_format,
             download_dir=args.download_dir,
             ignore_patterns=args.ignore_patterns,
-            use_tqdm_on_load=args.use_tqdm_on_load,
         ),
-        structured_outputs=notes.take(choose_structured_outputs(args.structured_outputs_config)),
+        structured_outputs=StructuredOutputsConfig(),
         observability=ObservabilityConfig(
             log_stats=not args.disable_log_stats,
             log_stats_interval_s=choose_stats_interval(env.log_stats_interval),
@@ -197,8 +197,6 @@ def resolve_server(args: ServerArgs, env: Env) -> ServerConfig:
         middleware=args.middleware,
         enable_request_id_headers=args.enable_request_id_headers,
         disable_fastapi_docs=args.disable_fastapi_docs,
-        h11_max_incomplete_event_size=args.h11_max_incomplete_event_size,
-        h11_max_header_count=args.h11_max_header_count,
         chat_template_content_format=args.chat_template_content_format,
         trust_request_chat_template=args.trust_request_chat_template,
         default_chat_template_kwargs=args.default_chat_template_kwargs or {},

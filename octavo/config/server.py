@@ -31,8 +31,6 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     middleware: list[str] = []
     enable_request_id_headers: bool = False
     disable_fastapi_docs: bool = False
-    h11_max_incomplete_event_size: int = 4194304
-    h11_max_header_count: int = 256
     chat_template_content_format: str = "auto"
     trust_request_chat_template: bool = False
     default_chat_template_kwargs: dict[str, object] = {}

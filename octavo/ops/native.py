@@ -389,6 +389,7 @@ class NativeBackend:
         library: the native library of one ISA level.
         num_threads: compute threads, the calling one included.
         spin_us: how long they spin for work before they sleep.
+        cpus: one CPU per thread to pin it to; None: threads are not pinned.
         dtype: "auto", "float32" or "bfloat16".
         options: how programs become plans.
     """
@@ -399,11 +400,12 @@ class NativeBackend:
         *,
         num_threads: int,
         spin_us: int,
+        cpus: Sequence[int] | None = None,
         dtype: str,
         options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     ) -> None:
         self._library = library
-        self._pool = library.create_pool(num_threads, spin_us=spin_us)
+        self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
         self._options = options
         self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
         self.ops = NativeOps(library, self._pool, dtype)

@@ -33,6 +33,7 @@ def open_backend(device: DeviceConfig, dtype: str) -> Backend:
             load_library(device.isa),
             num_threads=device.num_threads,
             spin_us=SPIN_US if may_spin else 0,
+            cpus=device.cpu_ids or None,
             dtype=dtype,
         )
     # PyTorch takes seconds to import and is an extra: never loaded on the CPU path

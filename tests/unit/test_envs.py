@@ -143,7 +143,6 @@ def test_secrets_do_not_show() -> None:
 GOLDEN_DEFAULTS = {
     "http_timeout_keep_alive": 5,
     "engine_ready_timeout_s": 600,
-    "execute_model_timeout_seconds": 300,
     "log_stats_interval": 10.0,
     "max_completion_prompts": 1024,
     "max_stop_strings": 4,
@@ -151,7 +150,6 @@ GOLDEN_DEFAULTS = {
     "cpu_kvcache_space": None,
     "logging_stream": "ext://sys.stdout",
     "configure_logging": True,
-    "keep_alive_on_engine_death": False,
 }
 
 

@@ -19,6 +19,7 @@ from octavo.config.flags.flag import (
 GROUP = "Frontend"
 
 NO_TOOLS = "tool calling is not available yet"
+NO_H11 = "requests are parsed by httptools, not by h11"
 NO_SUPERVISOR = "there is no data-parallel supervisor"
 
 FLAGS = (
@@ -86,8 +87,8 @@ FLAGS = (
         "serve vendored assets for /docs",
         "the assets are not vendored",
     ),
-    Flag("h11-max-incomplete-event-size", INT, 4194304, "largest header block in bytes", low=1),
-    Flag("h11-max-header-count", INT, 256, "largest number of headers", low=1),
+    hint("h11-max-incomplete-event-size", INT, 4194304, "largest header block in bytes", NO_H11),
+    hint("h11-max-header-count", INT, 256, "largest number of headers", NO_H11),
     unsupported(
         "lora-modules",
         STRS,

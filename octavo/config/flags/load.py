@@ -48,6 +48,8 @@ FLAGS = (
     hint("safetensors-prefetch-block-size", SIZE, None, "bytes per prefetch", MAPPED),
     hint("model-loader-extra-config", JSON, {}, "options of the loader", MAPPED),
     Flag("ignore-patterns", STRS, ["original/**/*"], "files of a repository that are not fetched"),
-    Flag("use-tqdm-on-load", BOOL, True, "progress bar while loading"),
+    hint(
+        "use-tqdm-on-load", BOOL, True, "progress bar while loading", "loading has no progress bar"
+    ),
     hint("pt-load-map-location", STR, "cpu", "device that PyTorch files are read to", MAPPED),
 )

@@ -115,7 +115,6 @@ def test_flags_reach_their_parts() -> None:
         seed=5,
         download_dir="/d",
         ignore_patterns=["*.bin"],
-        use_tqdm_on_load=False,
         disable_log_stats=True,
         startup_trace="t.json",
         custom_histogram_buckets={"vllm:x": [1, 2]},
@@ -138,7 +137,6 @@ def test_flags_reach_their_parts() -> None:
     assert (config.scheduler.stream_interval, config.scheduler.watermark) == (4, 0.1)
     assert not config.scheduler.scheduler_reserve_full_isl
     assert (config.load.download_dir, config.load.ignore_patterns) == ("/d", ["*.bin"])
-    assert not config.load.use_tqdm_on_load
     assert not config.observability.log_stats
     assert config.observability.startup_trace == "t.json"
     assert config.observability.custom_histogram_buckets == {"vllm:x": [1.0, 2.0]}
