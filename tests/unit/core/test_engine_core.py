@@ -1,51 +1,159 @@
-"""The engine core with an executor that checks every slot it reads."""
-
 from __future__ import annotations
 
 import pytest
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.core.engine_core import EngineCore, limit_step
-from octavo.errors import StartupError
-from octavo.messages.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
-from octavo.sampling_params import SamplingParams
+from octavo.errors import ConfigError, StartupError
+from octavo.messages.engine import EngineCoreOutput, FinishReason
 from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_executor import FakeExecutor, solo_output
+from tests.fakes.requests import core_request
 
 
-def request(
-    request_id: str, prompt: list[int], *, max_tokens: int = 5, **fields: object
-) -> EngineCoreRequest:
-    return EngineCoreRequest(
-        request_id=request_id,
-        prompt_token_ids=prompt,
-        sampling_params=SamplingParams(max_tokens=max_tokens, temperature=0.0),
-        arrival_time_s=0.0,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def run(core: EngineCore, *, max_steps: int = 10_000) -> dict[str, list[EngineCoreOutput]]:
-    """Steps until there is no work; outputs by request."""
-    outputs: dict[str, list[EngineCoreOutput]] = {}
-    for _ in range(max_steps):
-        if not core.has_work:
-            return outputs
+def run(core: EngineCore) -> list[EngineCoreOutput]:
+    outputs = []
+    while core.has_work:
         said = core.step()
-        for output in said.outputs if said else ():
-            outputs.setdefault(output.request_id, []).append(output)
-    raise AssertionError("the engine does not come to an end")
-
-
-def tokens(outputs: list[EngineCoreOutput]) -> list[int]:
-    return [token_id for output in outputs for token_id in output.new_token_ids]
+        outputs += said.outputs if said else []
+    return outputs
 
 
 def test_a_request_runs_to_its_length() -> None:
     core = EngineCore(engine_config(), FakeExecutor())
-    core.add_request(request("a", [1, 2, 3], max_tokens=4))
-    outputs = run(core)["a"]
-    assert tokens(outputs) == solo_output([1, 2, 3], 4)
+    core.add_request(core_request("a", [1, 2, 3], max_tokens=4))
+    outputs = run(core)
+    assert [o.new_token_ids for o in outputs] == [[t] for t in solo_output([1, 2, 3], 4)]
     assert [o.finish_reason for o in outputs] == [None, None, None, FinishReason.LENGTH]
+
+
+def test_without_work_a_step_says_nothing() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
     assert not core.has_work
     assert core.step() is None
+
+
+def test_start_goes_through_the_executor_in_order_and_is_timed() -> None:
+    executor = FakeExecutor()
+    core = EngineCore(engine_config(), executor)
+    assert executor.calls == ["load", "memory_report", "initialize_kv_cache", "warm_up"]
+    names = [phase.name for phase in core.ready.phases]
+    assert names == [
+        "load weights",
+        "plan memory",
+        "allocate KV cache",
+        "warm up",
+        "scheduler",
+    ]
+    ends = [phase.end_s for phase in core.ready.phases]
+    assert [phase.start_s for phase in core.ready.phases][1:] == ends[:-1]  # no gaps
+
+
+def test_ready_says_what_was_decided() -> None:
+    config = engine_config(
+        cache=CacheConfig(num_gpu_blocks_override=5), scheduler=SchedulerConfig(max_num_seqs=3)
+    )
+    ready = EngineCore(config, FakeExecutor(), engine_index=2).ready
+    assert (ready.engine_index, ready.num_blocks, ready.block_size) == (2, 5, 16)
+    assert ready.kv_cache_size_tokens == ready.max_model_len == 64
+    assert ready.max_num_seqs == 3
+    assert any("lowered from 1024 to 64" in note for note in ready.notes)
+
+
+def test_a_failed_start_shuts_the_executor_down() -> None:
+    class Failing(FakeExecutor):
+        def load(self) -> None:
+            super().load()
+            raise StartupError("no such weights")
+
+    executor = Failing()
+    with pytest.raises(StartupError, match="no such weights"):
+        EngineCore(engine_config(), executor)
+    assert executor.calls == ["load", "shutdown"]
+
+
+def test_a_window_that_was_given_and_does_not_fit_fails_the_start() -> None:
+    config = engine_config(
+        cache=CacheConfig(num_gpu_blocks_override=5), max_model_len_is_given=True
+    )
+    executor = FakeExecutor()
+    with pytest.raises(ConfigError, match="max seq len"):
+        EngineCore(config, executor)
+    assert executor.calls[-1] == "shutdown"
+
+
+def test_a_slow_machine_gets_smaller_steps() -> None:
+    core = EngineCore(
+        engine_config(scheduler=SchedulerConfig(max_num_seqs=8)), FakeExecutor(full_step_s=1.6)
+    )
+    assert core.ready.max_num_batched_tokens == 128
+    core.add_request(core_request("a", list(range(200))))
+    said = core.step()
+    assert said is not None
+    assert said.scheduler_stats is not None
+    assert said.scheduler_stats.num_scheduled_tokens == 128
+
+
+def test_a_given_step_size_is_kept() -> None:
+    scheduler = SchedulerConfig(max_num_batched_tokens=256, max_num_batched_tokens_is_given=True)
+    core = EngineCore(engine_config(scheduler=scheduler), FakeExecutor(full_step_s=9.0))
+    assert core.ready.max_num_batched_tokens == 256
+
+
+@pytest.mark.parametrize(
+    ("tokens", "seqs", "full_step_s", "expected"),
+    [
+        (512, 128, 0.4, 512),
+        (512, 16, 0.8, 256),
+        (512, 16, 100.0, 64),  # the floor
+        (512, 128, 100.0, 128),  # every running request gets its token in every step
+        (48, 16, 100.0, 48),
+        (512, 16, 0.5, 400),
+    ],
+)
+def test_the_step_limit(tokens: int, seqs: int, full_step_s: float, expected: int) -> None:
+    assert limit_step(tokens, seqs, full_step_s) == expected
+
+
+def test_a_step_that_cannot_run_raises_its_cause() -> None:
+    class Failing(FakeExecutor):
+        def execute_model(self, scheduled):  # type: ignore[no-untyped-def]
+            result = super().execute_model(scheduled)
+            failed = type(result)()
+            failed.set_exception(RuntimeError("device lost"))
+            return failed
+
+    core = EngineCore(engine_config(), Failing())
+    core.add_request(core_request())
+    with pytest.raises(RuntimeError, match="device lost"):
+        core.step()
+
+
+def test_aborted_requests_say_so_in_the_next_step() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
+    core.add_request(core_request("a"))
+    core.abort_all()
+    assert core.num_unfinished_requests == 0
+    assert core.has_work
+    (output,) = run(core)
+    assert (output.request_id, output.finish_reason) == ("a", FinishReason.ABORT)
+    assert not core.has_work
+
+
+def test_reset_prefix_cache_waits_for_running_requests() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
+    core.add_request(core_request())
+    core.step()
+    assert not core.reset_prefix_cache()
+    run(core)
+    assert core.reset_prefix_cache()
+
+
+def test_the_workers_are_told_who_has_ended() -> None:
+    executor = FakeExecutor()
+    core = EngineCore(engine_config(), executor)
+    core.add_request(core_request("a", max_tokens=2))
+    run(core)
+    core.add_request(core_request("b"))
+    core.step()
+    assert set(executor.rows) == {"b"}
