@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from types import UnionType
 
 from octavo.api.asgi import Handler, Receive, Scope, Send, header
 from octavo.api.body import ClientDisconnected
@@ -29,7 +28,7 @@ class Operation:
     handler: Handler
     summary: str
     tag: str
-    request: type | UnionType | None = None
+    request: type | tuple[type, ...] | None = None  # several: any of them
     response: type | str | None = None
     event: type | None = None  # of the stream, if the route can stream
     errors: tuple[type[BaseException], ...] = ()

@@ -58,11 +58,16 @@ def openapi_document(
 def _types(operations: Sequence[Operation]) -> list[Any]:
     types: list[Any] = [ErrorResponse]
     for operation in operations:
-        for candidate in (operation.request, operation.response, operation.event):
+        for candidate in (*_requests(operation), operation.response, operation.event):
             is_type = candidate is not None and not isinstance(candidate, str)
             if is_type and candidate not in types:
                 types.append(candidate)
     return types
+
+
+def _requests(operation: Operation) -> tuple[type, ...]:
+    request = operation.request
+    return () if request is None else request if isinstance(request, tuple) else (request,)
 
 
 def _operation(
@@ -86,10 +91,12 @@ def _operation(
             }
             for parameter, text in operation.path_params.items()
         ]
-    if operation.request is not None:
+    bodies = [schema_of[request] for request in _requests(operation)]
+    if bodies:
+        schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
         described["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": schema_of[operation.request]}},
+            "content": {"application/json": {"schema": schema}},
         }
     if has_keys and not operation.is_open:
         described["security"] = [{"bearer": []}, {"x-api-key": []}]

@@ -118,8 +118,10 @@ def test_every_mistake_is_listed() -> None:
         b'{"messages": [{"role": "user", "content": [{"type": "text"}]}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"messages": [{"role": "assistant", "tool_calls": "x"}]}',
-        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": '
-        b'{"name": "f", "arguments": "{"}}]}]}',
+        (
+            b'{"messages": [{"role": "assistant", "tool_calls": [{"function": '
+            b'{"name": "f", "arguments": "{"}}]}]}'
+        ),
         b"[" * 100000,
         b'{"messages":' + b"[" * 100000,
         b'{"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,

@@ -50,7 +50,7 @@ class Tokenize:
                 self._tokenize,
                 "Token ids of a text or of rendered messages",
                 "tokenize",
-                request=TokenizeRequest,
+                request=(TokenizeCompletionRequest, TokenizeChatRequest),
                 response=TokenizeResponse,
                 errors=errors,
             ),
