@@ -97,6 +97,12 @@ class Worker:
             max_requests=scheduler.max_num_seqs,
         )
 
+    @property
+    def network(self) -> CompiledNetwork:
+        """The compiled network, for profiles."""
+        assert self._network is not None
+        return self._network
+
     def memory_report(self) -> MemoryReport:
         """Memory after `load_model`. The arena is allocated later, so it counts as available."""
         assert self._backend is not None

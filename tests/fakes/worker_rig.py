@@ -1,0 +1,198 @@
+"""A real worker over weights in memory, driven as a scheduler would: any chunks, any company.
+
+Knows nothing of: the scheduler, queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
+from octavo.messages.engine import TokenLogprobs
+from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
+from octavo.messages.step import (
+    ModelRunnerOutput,
+    NewRequestData,
+    RunningRequestData,
+    SchedulerOutput,
+)
+from octavo.ops.backend import Backend
+from octavo.ops.interface import StoredTensor
+from octavo.ops.library import load_library
+from octavo.ops.native import NativeBackend
+from octavo.ops.plan import PlanOptions
+from octavo.sampling_params import SamplingParams
+from octavo.worker.worker import Worker
+from tests.fakes.memory_checkpoint import MemoryCheckpoint
+
+GREEDY = SamplingParams(temperature=0.0)
+
+
+@dataclass
+class Generated:
+    """What one request has got so far."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs | None] = field(default_factory=list)
+    failure: str | None = None
+
+
+@dataclass
+class _Request:
+    prompt: list[int]
+    params: SamplingParams
+    blocks: list[int]
+    num_computed: int = 0
+    is_known: bool = False
+    got: Generated = field(default_factory=Generated)
+
+    @property
+    def num_left(self) -> int:
+        return len(self.prompt) + len(self.got.token_ids) - self.num_computed
+
+
+class WorkerRig:
+    """A loaded worker with its cache; requests live in blocks of their own.
+
+    Args:
+        hf_config, tensors: the model.
+        dtype: as `--dtype`.
+        make_backend: opens the device; by default the native library's best level.
+    """
+
+    def __init__(
+        self,
+        hf_config: Mapping[str, object],
+        tensors: Mapping[str, StoredTensor],
+        *,
+        architecture: str = "LlamaForCausalLM",
+        dtype: str = "float32",
+        make_backend: Callable[[str], Backend] | None = None,
+        max_model_len: int = 256,
+        max_tokens: int = 128,
+        max_requests: int = 8,
+        block_size: int = 16,
+        seed: int = 0,
+        logprobs_mode: str = "raw_logprobs",
+    ) -> None:
+        self.checkpoint = MemoryCheckpoint(tensors)
+        self._open = make_backend or native_backend
+        self._block_size = block_size
+        self._blocks_per_request = -(-max_model_len // block_size)
+        vocab_size = hf_config["vocab_size"]
+        assert isinstance(vocab_size, int)
+        model = ModelConfig(
+            model="memory",
+            served_model_names=["memory"],
+            weights_path="memory",
+            weights_format="dummy",
+            tokenizer_path="memory",
+            architecture=architecture,
+            hf_config=dict(hf_config),
+            dtype=dtype,
+            vocab_size=vocab_size,
+            max_model_len=max_model_len,
+            max_model_len_is_given=True,
+            seed=seed,
+            logprobs_mode=logprobs_mode,
+        )
+        self.worker = Worker(
+            model,
+            SchedulerConfig(max_num_batched_tokens=max_tokens, max_num_seqs=max_requests),
+            DeviceConfig(),
+            open_backend=lambda device, dtype: self._open(dtype),
+            open_checkpoint=lambda path: self.checkpoint,
+            available_memory_bytes=lambda: 2**30,
+        )
+        self.worker.load_model()
+        specs = self.worker.kv_cache_specs()
+        self.worker.initialize_kv_cache(
+            KVCacheConfig(
+                num_blocks=1 + max_requests * self._blocks_per_request,
+                block_size=block_size,
+                bytes_per_block=block_size * sum(spec.bytes_per_token() for spec in specs),
+                groups=[KVCacheGroup([spec.layer for spec in specs])],
+            )
+        )
+        self._free_blocks = [
+            list(range(1 + n * self._blocks_per_request, 1 + (n + 1) * self._blocks_per_request))
+            for n in range(max_requests)
+        ]
+        self._requests: dict[str, _Request] = {}
+        self._finished: list[str] = []
+
+    def add(self, name: str, prompt: list[int], params: SamplingParams = GREEDY) -> None:
+        """Makes a request known to the rig; nothing is computed yet."""
+        self._requests[name] = _Request(prompt, params, self._free_blocks.pop())
+
+    def num_left(self, name: str) -> int:
+        """Tokens of a request that are not computed yet."""
+        return self._requests[name].num_left
+
+    def generated(self, name: str) -> Generated:
+        """What a request has got so far."""
+        return self._requests[name].got
+
+    def step(self, name_to_count: Mapping[str, int]) -> ModelRunnerOutput:
+        """One step that computes this many tokens of each request, in this order."""
+        scheduled = SchedulerOutput(
+            [], [], dict(name_to_count), sum(name_to_count.values()), self._finished
+        )
+        self._finished = []
+        for name in name_to_count:
+            request = self._requests[name]
+            if request.is_known:
+                scheduled.running_requests.append(
+                    RunningRequestData(name, [[]], request.num_computed)
+                )
+            else:
+                scheduled.new_requests.append(self._new(name, request))
+        output = self.worker.execute_model(scheduled)
+        for name, count in name_to_count.items():
+            self._note(name, count, output)
+        return output
+
+    def generate(self, name: str, num_tokens: int, chunk: int = 10**9) -> Generated:
+        """Runs one request alone, its prompt in chunks."""
+        request = self._requests[name]
+        while len(request.got.token_ids) < num_tokens and request.got.failure is None:
+            self.step({name: min(request.num_left, chunk)})
+        return request.got
+
+    def finish(self, name: str) -> None:
+        """Forgets a request."""
+        self._free_blocks.append(self._requests.pop(name).blocks)
+        self._finished.append(name)
+
+    def close(self) -> None:
+        """Frees the worker."""
+        self.worker.shutdown()
+
+    def _new(self, name: str, request: _Request) -> NewRequestData:
+        request.is_known = True
+        return NewRequestData(
+            name, request.prompt, len(request.prompt), request.params, [request.blocks], 0
+        )
+
+    def _note(self, name: str, count: int, output: ModelRunnerOutput) -> None:
+        request = self._requests[name]
+        request.num_computed += count
+        request.got.token_ids += output.sampled_token_ids[name]
+        request.got.logprobs += (output.logprobs or {}).get(name, [])
+        request.got.prompt_logprobs += (output.prompt_logprobs or {}).get(name, [])
+        request.got.failure = (output.failed or {}).get(name)
+
+
+def native_backend(
+    dtype: str,
+    *,
+    isa: str | None = None,
+    num_threads: int = 2,
+    options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
+) -> NativeBackend:
+    """The native library; no spinning, since tests share the machine."""
+    return NativeBackend(
+        load_library(isa), num_threads=num_threads, spin_us=0, dtype=dtype, options=options
+    )

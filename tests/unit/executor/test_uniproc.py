@@ -1,0 +1,55 @@
+"""The executor whose worker is in the same process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from octavo.errors import EngineDead
+from octavo.executor.uniproc import UniprocExecutor
+from octavo.messages.step import NewRequestData, SchedulerOutput
+from octavo.worker.model_runner import StepAborted
+from tests.fakes.tiny_llama import TINY_LLAMA, tiny_llama_tensors
+from tests.fakes.worker_rig import GREEDY, WorkerRig
+
+
+@pytest.fixture
+def rig() -> Iterator[WorkerRig]:
+    rig = WorkerRig(TINY_LLAMA, tiny_llama_tensors(TINY_LLAMA))
+    yield rig
+    rig.close()
+
+
+def step() -> SchedulerOutput:
+    new = NewRequestData("a", [1, 2, 3], 3, GREEDY, [[1]], 0)
+    return SchedulerOutput([new], [], {"a": 3}, 3, [])
+
+
+def test_a_step_is_done_when_its_future_is_returned(rig: WorkerRig) -> None:
+    future = UniprocExecutor(rig.worker).execute_model(step())
+    assert future.done()
+    assert len(future.result().sampled_token_ids["a"]) == 1
+
+
+def test_a_failed_step_is_in_the_future(rig: WorkerRig) -> None:
+    executor = UniprocExecutor(rig.worker)
+    executor.abort()
+    assert isinstance(executor.execute_model(step()).exception(), StepAborted)
+
+
+def test_it_reports_what_the_worker_reports(rig: WorkerRig) -> None:
+    executor = UniprocExecutor(rig.worker)
+    assert executor.memory_report() == rig.worker.memory_report()
+    assert executor.kv_cache_specs() == rig.worker.kv_cache_specs()
+    assert executor.notes() == []
+    assert executor.warm_up() > 0
+
+
+def test_it_is_healthy_until_it_is_shut_down(rig: WorkerRig) -> None:
+    executor = UniprocExecutor(rig.worker)
+    executor.check_health()
+    executor.shutdown()
+    executor.shutdown()
+    with pytest.raises(EngineDead):
+        executor.check_health()
