@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.errors import EngineDead, GenerationFailed, InvalidParameter
 from octavo.frontend.output_processor import OutputProcessor
@@ -344,3 +347,34 @@ def test_the_prompt_of_n_outputs_counts_once() -> None:
     assert stats.num_generation_tokens == 3
     assert stats.completed == [(2, 2)]
     assert len(stats.finished) == 2
+
+
+@given(
+    st.lists(st.sampled_from([97, 98, 99, 0xE2, 0x82, 0xAC, EOS, *range(258, 264)]), max_size=20),
+    st.lists(st.text("abc€", min_size=1, max_size=3), max_size=2),
+    st.lists(st.integers(0, 99), max_size=6),
+    st.integers(1, 4),
+)
+def test_a_stream_says_what_the_whole_says_however_steps_cut_it(
+    ids: list[int], stops: list[str], cuts: list[int], stream_interval: int
+) -> None:
+    ids = [*ids, 97]
+    edges = [0, *sorted({c % len(ids) for c in cuts} - {0}), len(ids)]
+    steps = [ids[a:b] for a, b in itertools.pairwise(edges)]
+
+    def play(bench: Bench, kind: RequestOutputKind, steps: list[list[int]]) -> ListSink:
+        sink = bench.add(request(stop=stops, output_kind=kind))
+        for number, step in enumerate(steps, 1):
+            finish = FinishReason.LENGTH if number == len(steps) else None
+            bench.say(EngineCoreOutput("r", step, finish))
+        return sink
+
+    whole = play(Bench(), FINAL_ONLY, [ids]).outputs[-1].outputs[0]
+    streamed = play(Bench(stream_interval=stream_interval), DELTA, steps)
+    last = streamed.outputs[-1].outputs[0]
+    assert streamed.text() == whole.text
+    assert streamed.token_ids() == whole.token_ids
+    assert (last.finish_reason, last.stop_reason) == (whole.finish_reason, whole.stop_reason)
+    assert sum(c.finish_reason is not None for o in streamed.outputs for c in o.outputs) == 1
+    cumulative = play(Bench(), CUMULATIVE, steps).outputs[-1].outputs[0]
+    assert (cumulative.text, cumulative.token_ids) == (whole.text, whole.token_ids)
