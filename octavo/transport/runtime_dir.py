@@ -23,7 +23,7 @@ PREFIX = "octavo-"
 MAX_SOCKET_PATH_BYTES = 107
 _LOCK = "lock"
 #: longest file name that will be put into the folder
-_MAX_NAME_BYTES = 32
+_MAX_NAME_BYTES = 16
 #: a folder younger than this without a lock is being made by its owner right now
 _MIN_STALE_AGE_S = 60.0
 
