@@ -18,8 +18,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
+
+import msgspec
 
 from octavo.errors import ConfigError
 
@@ -81,64 +82,111 @@ def _words(value: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in value.split(",") if word.strip())
 
 
-def _setting(parse: Callable[[str], object], default: Any, *, secret: bool = False) -> Any:
-    """A variable with both prefixes; its name is the field's in capitals."""
-    return field(default=default, repr=not secret, metadata={"parse": parse, "plain": False})
+class _Variable:
+    """How one variable is read; `is_plain`: other programs share the name, so it has no prefix."""
+
+    __slots__ = ("is_plain", "is_secret", "parse")
+
+    def __init__(
+        self, parse: Callable[[str], object], *, is_plain: bool = False, is_secret: bool = False
+    ) -> None:
+        self.parse = parse
+        self.is_plain = is_plain
+        self.is_secret = is_secret
 
 
-def _standard(parse: Callable[[str], object], default: Any, *, secret: bool = False) -> Any:
-    """A variable that other programs share: no prefix."""
-    return field(default=default, repr=not secret, metadata={"parse": parse, "plain": True})
+#: field of `Env` -> how it is read; the variable's name is the field's in capitals
+_VARIABLES: dict[str, _Variable] = {
+    # access and logs
+    "api_key": _Variable(_text, is_secret=True),
+    "logging_level": _Variable(_level),
+    "configure_logging": _Variable(_boolean),
+    "logging_config_path": _Variable(_text),
+    "logging_prefix": _Variable(_text),
+    "logging_stream": _Variable(_text),
+    "logging_color": _Variable(_colour),
+    "log_stats_interval": _Variable(_number),
+    # processes
+    "engine_ready_timeout_s": _Variable(_whole),
+    # HTTP
+    "http_timeout_keep_alive": _Variable(_whole),
+    "server_dev_mode": _Variable(_boolean),
+    "max_completion_prompts": _Variable(_whole),
+    "max_stop_strings": _Variable(_whole),
+    # model
+    "allow_long_max_model_len": _Variable(_boolean),
+    # CPU
+    "cpu_kvcache_space": _Variable(_number),
+    "cpu_omp_threads_bind": _Variable(_text),
+    "cpu_num_of_reserved_cpu": _Variable(_whole),
+    # standard names
+    "no_color": _Variable(bool, is_plain=True),  # https://no-color.org: any text but an empty one
+    "force_color": _Variable(bool, is_plain=True),
+    "hf_token": _Variable(_text, is_plain=True, is_secret=True),
+    "hf_home": _Variable(_text, is_plain=True),
+    "hf_hub_cache": _Variable(_text, is_plain=True),
+    "hf_endpoint": _Variable(_text, is_plain=True),
+    "hf_hub_offline": _Variable(_boolean, is_plain=True),
+    "transformers_offline": _Variable(_boolean, is_plain=True),
+    "xdg_cache_home": _Variable(_text, is_plain=True),
+    "home": _Variable(_text, is_plain=True),
+    "tmpdir": _Variable(_text, is_plain=True),
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Env:
+class Env(msgspec.Struct, frozen=True, kw_only=True):
     """What the environment says, typed; see `read_environ`."""
 
-    # access and logs
-    api_key: str | None = _setting(_text, None, secret=True)
-    logging_level: str | None = _setting(_level, None)
-    configure_logging: bool = _setting(_boolean, True)
-    logging_config_path: str | None = _setting(_text, None)
-    logging_prefix: str = _setting(_text, "")
-    logging_stream: str = _setting(_text, "ext://sys.stdout")
-    logging_color: str = _setting(_colour, "auto")
-    log_stats_interval: float = _setting(_number, 10.0)  # seconds; 0 means the default
-    # processes
-    engine_ready_timeout_s: int = _setting(_whole, 600)
-    # HTTP
-    http_timeout_keep_alive: int = _setting(_whole, 5)  # seconds
-    server_dev_mode: bool = _setting(_boolean, False)
-    max_completion_prompts: int = _setting(_whole, 1024)
-    max_stop_strings: int = _setting(_whole, 4)
-    # model
-    allow_long_max_model_len: bool = _setting(_boolean, False)
-    # CPU
-    cpu_kvcache_space: float | None = _setting(_number, None)  # GiB
-    cpu_omp_threads_bind: str = _setting(_text, "auto")  # auto, nobind, or 0-3|4-7
-    cpu_num_of_reserved_cpu: int | None = _setting(_whole, None)
-    # standard names
-    no_color: bool = _standard(bool, False)  # https://no-color.org: any text that is not empty
-    force_color: bool = _standard(bool, False)
-    hf_token: str | None = _standard(_text, None, secret=True)
-    hf_home: str | None = _standard(_text, None)
-    hf_hub_cache: str | None = _standard(_text, None)
-    hf_endpoint: str | None = _standard(_text, None)
-    hf_hub_offline: bool = _standard(_boolean, False)
-    transformers_offline: bool = _standard(_boolean, False)
-    xdg_cache_home: str | None = _standard(_text, None)
-    home: str | None = _standard(_text, None)
-    tmpdir: str | None = _standard(_text, None)
+    api_key: str | None = None
+    logging_level: str | None = None
+    configure_logging: bool = True
+    logging_config_path: str | None = None
+    logging_prefix: str = ""
+    logging_stream: str = "ext://sys.stdout"
+    logging_color: str = "auto"  # auto, 0, 1
+    log_stats_interval: float = 10.0  # seconds; 0 means the default
+    engine_ready_timeout_s: int = 600
+    http_timeout_keep_alive: int = 5  # seconds
+    server_dev_mode: bool = False
+    max_completion_prompts: int = 1024
+    max_stop_strings: int = 4
+    allow_long_max_model_len: bool = False
+    cpu_kvcache_space: float | None = None  # GiB
+    cpu_omp_threads_bind: str = "auto"  # auto, nobind, or 0-3|4-7
+    cpu_num_of_reserved_cpu: int | None = None
+    no_color: bool = False
+    force_color: bool = False
+    hf_token: str | None = None
+    hf_home: str | None = None
+    hf_hub_cache: str | None = None
+    hf_endpoint: str | None = None
+    hf_hub_offline: bool = False
+    transformers_offline: bool = False
+    xdg_cache_home: str | None = None
+    home: str | None = None
+    tmpdir: str | None = None
 
     #: sentences for the log
-    warnings: tuple[str, ...] = ()
+    warnings: list[str] = []
     #: OCTAVO_* and VLLM_* names that nobody knows
-    unknown: tuple[str, ...] = ()
+    unknown: list[str] = []
 
     @property
     def is_offline(self) -> bool:
         """True when the hub must not be asked."""
         return self.hf_hub_offline or self.transformers_offline
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{name}={'***' if variable.is_secret else repr(getattr(self, name))}"
+            for name, variable in _VARIABLES.items()
+            if getattr(self, name) != getattr(DEFAULTS, name)
+        )
+        return f"Env({shown})"
+
+
+#: what holds when nothing is set
+DEFAULTS = Env()
 
 
 def read_environ(environ: Mapping[str, str] | None = None) -> Env:
@@ -150,23 +198,21 @@ def read_environ(environ: Mapping[str, str] | None = None) -> Env:
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     warnings: list[str] = []
-    for f in fields(Env):
-        if "parse" not in f.metadata:
-            continue
-        name = _name_set(f.name.upper(), bool(f.metadata["plain"]), environ, warnings)
+    for field, variable in _VARIABLES.items():
+        name = _name_set(field.upper(), variable.is_plain, environ, warnings)
         if name is None:
             continue
         try:
-            values[f.name] = f.metadata["parse"](environ[name])
+            values[field] = variable.parse(environ[name])
         except ValueError as error:
-            shown = "(hidden)" if not f.repr else repr(environ[name])
+            shown = "(hidden)" if variable.is_secret else repr(environ[name])
             raise ConfigError(f"{name} must be {error}, got {shown}") from None
     unknown, inert = _other_names(environ, warnings)
     if unknown:
         warnings.append(f"unknown environment variables are ignored: {', '.join(unknown)}")
     if inert:
         warnings.append(f"environment variables without effect here: {', '.join(inert)}")
-    return Env(**values, warnings=tuple(warnings), unknown=tuple(unknown))
+    return Env(**values, warnings=warnings, unknown=unknown)
 
 
 def check_unknown(env: Env) -> None:
@@ -188,12 +234,12 @@ def is_kubernetes_service_name(name: str, value: str) -> bool:
     A service `vllm` gives VLLM_SERVICE_HOST, VLLM_SERVICE_PORT[_NAME], VLLM_PORT=tcp://...,
     VLLM_PORT_8000_TCP[_ADDR|_PORT|_PROTO]; a service `vllm-chat` the same with VLLM_CHAT_.
     """
-    if _SERVICE_NAME.fullmatch(name):
+    if re.fullmatch(_SERVICE_NAME, name):
         return True
     return name.endswith("_PORT") and value.startswith(("tcp://", "udp://", "sctp://"))
 
 
-_SERVICE_NAME = re.compile(
+_SERVICE_NAME = (  # compiled on use: pods have such names, most start-ups do not
     r"(OCTAVO|VLLM)(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?"
     r"|PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)"
 )
@@ -213,7 +259,7 @@ def _name_set(
 
 def _other_names(environ: Mapping[str, str], warnings: list[str]) -> tuple[list[str], list[str]]:
     """Names that nobody knows, and names that are known to have no effect here."""
-    known = {f.name.upper() for f in fields(Env) if f.metadata.get("plain") is False}
+    known = {field.upper() for field, variable in _VARIABLES.items() if not variable.is_plain}
     unknown: list[str] = []
     inert: list[str] = []
     for name in sorted(environ):
@@ -292,8 +338,3 @@ _INERT = frozenset({
     "XGRAMMAR_CACHE_MB",
 })
 # fmt: on
-
-#: names that `Env` holds, for documentation and tests: field -> default
-DEFAULTS: dict[str, object] = {
-    f.name: f.default for f in fields(Env) if "parse" in f.metadata and f.default is not MISSING
-}

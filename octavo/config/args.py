@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from octavo.config.flags import frontend, observability, top_level
 from octavo.config.flags.flag import REMOVED, WORKS, Flag
@@ -61,11 +61,16 @@ class _Options:
         names = [f.field for f in BY_FIELD.values() if owner_of(f) == self._OWNER]
         return ConfigError(f"{class_name} has no option {name!r}{did_you_mean(name, names)}")
 
+    def __repr__(self) -> str:
+        options = non_default_args(self)
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        return f"{type(self).__name__}({shown})"
+
     warnings: list[str]
     ignored: dict[str, object]
 
 
-@dataclass(kw_only=True)
+@dataclass(init=False, repr=False, eq=False)  # each generated method costs milliseconds
 class EngineArgs(_Options):
     """Options of the engine; the fields are those that have an effect.
 
@@ -91,7 +96,7 @@ class EngineArgs(_Options):
     logprobs_mode: str = "raw_logprobs"
     generation_config: str = "auto"
     override_generation_config: dict[str, object] = field(default_factory=dict)
-    hf_token: str | bool | None = field(default=None, repr=False)
+    hf_token: str | bool | None = None
     hf_overrides: dict[str, object] = field(default_factory=dict)
     config_format: str = "auto"
     model_impl: str = "auto"
@@ -132,16 +137,14 @@ class EngineArgs(_Options):
     enable_logging_iteration_details: bool = False
     startup_trace: str | None = None
 
-    warnings: list[str] = field(default_factory=list, repr=False)
-    ignored: dict[str, object] = field(default_factory=dict, repr=False)
+    warnings: list[str] = field(default_factory=list)
+    ignored: dict[str, object] = field(default_factory=dict)
 
-    if not TYPE_CHECKING:  # type checkers see the keyword-only constructor of the fields above
-
-        def __init__(self, model: str | None = None, **options: Any) -> None:
-            self._fill({"model": model, **options})
+    def __init__(self, model: str | None = None, **options: Any) -> None:
+        self._fill({"model": model, **options})
 
 
-@dataclass(kw_only=True)
+@dataclass(init=False, repr=False, eq=False)  # each generated method costs milliseconds
 class ServerArgs(_Options):
     """Options of the HTTP server and of the process; the fields are those that have an effect."""
 
@@ -153,7 +156,7 @@ class ServerArgs(_Options):
     uds: str | None = None
     root_path: str | None = None
     # who may do what
-    api_key: list[str] | None = field(default=None, repr=False)
+    api_key: list[str] | None = None
     api_key_guards_metrics: bool = False
     allowed_origins: list[object] = field(default_factory=list)
     allow_credentials: bool = False
@@ -193,13 +196,11 @@ class ServerArgs(_Options):
     shutdown_timeout: float = 15.0
     fail_on_environ_validation: bool = False
 
-    warnings: list[str] = field(default_factory=list, repr=False)
-    ignored: dict[str, object] = field(default_factory=dict, repr=False)
+    warnings: list[str] = field(default_factory=list)
+    ignored: dict[str, object] = field(default_factory=dict)
 
-    if not TYPE_CHECKING:  # type checkers see the keyword-only constructor of the fields above
-
-        def __init__(self, **options: Any) -> None:
-            self._fill(options)
+    def __init__(self, **options: Any) -> None:
+        self._fill(options)
 
 
 _SERVER_FIELDS = frozenset(f.name for f in fields(ServerArgs))
@@ -229,11 +230,11 @@ def split_options(options: Mapping[str, object]) -> tuple[EngineArgs, ServerArgs
     return EngineArgs(**by_owner["engine"]), ServerArgs(**by_owner["server"])
 
 
-def non_default_args(*args: EngineArgs | ServerArgs) -> dict[str, object]:
+def non_default_args(*args: _Options) -> dict[str, object]:
     """Options that differ from their defaults, for the log; keys and tokens are hidden."""
     shown: dict[str, object] = {}
     for options in args:
-        for f in fields(options):
+        for f in fields(options):  # type: ignore[arg-type]
             flag = BY_FIELD.get(f.name)
             if flag is None:
                 continue

@@ -28,11 +28,11 @@ def test_our_prefix_comes_first_and_a_difference_names_both() -> None:
     env = read_environ({"OCTAVO_HTTP_TIMEOUT_KEEP_ALIVE": "7", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "8"})
     assert env.http_timeout_keep_alive == 7
     own, vllm = "OCTAVO_HTTP_TIMEOUT_KEEP_ALIVE", "VLLM_HTTP_TIMEOUT_KEEP_ALIVE"
-    assert env.warnings == (f"{own} and {vllm} are both set and differ; {own} is used",)
+    assert env.warnings == [f"{own} and {vllm} are both set and differ; {own} is used"]
 
 
 def test_the_same_value_twice_is_silent() -> None:
-    assert read_environ({"OCTAVO_API_KEY": "a", "VLLM_API_KEY": "a"}).warnings == ()
+    assert read_environ({"OCTAVO_API_KEY": "a", "VLLM_API_KEY": "a"}).warnings == []
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_an_empty_no_color_does_not_count() -> None:
 
 def test_unknown_names_are_reported_once_and_can_be_an_error() -> None:
     env = read_environ({"VLLM_LOGING_LEVEL": "x", "OCTAVO_NONSENSE": "1", "OTHER": "1"})
-    assert env.warnings == (
-        "unknown environment variables are ignored: OCTAVO_NONSENSE, VLLM_LOGING_LEVEL",
-    )
+    assert env.warnings == [
+        "unknown environment variables are ignored: OCTAVO_NONSENSE, VLLM_LOGING_LEVEL"
+    ]
     with pytest.raises(ConfigError, match="unknown environment variables: OCTAVO_NONSENSE, VLLM_L"):
         check_unknown(env)
     check_unknown(read_environ({"VLLM_API_KEY": "k"}))
@@ -90,15 +90,15 @@ def test_unknown_names_are_reported_once_and_can_be_an_error() -> None:
 
 def test_names_without_effect_are_known() -> None:
     env = read_environ({"VLLM_ATTENTION_BACKEND": "x", "VLLM_ROCM_USE_AITER": "1"})
-    assert env.unknown == ()
-    assert env.warnings == (
-        "environment variables without effect here: VLLM_ATTENTION_BACKEND, VLLM_ROCM_USE_AITER",
-    )
+    assert env.unknown == []
+    assert env.warnings == [
+        "environment variables without effect here: VLLM_ATTENTION_BACKEND, VLLM_ROCM_USE_AITER"
+    ]
 
 
 @pytest.mark.parametrize("name", ["VLLM_NO_USAGE_STATS", "VLLM_DO_NOT_TRACK"])
 def test_telemetry_switches_are_silent(name: str) -> None:
-    assert read_environ({name: "1"}).warnings == ()
+    assert read_environ({name: "1"}).warnings == []
 
 
 #: what a pod sees next to a service `vllm` and one `vllm-chat`
@@ -121,10 +121,10 @@ KUBERNETES = {
 
 def test_kubernetes_service_variables_are_no_settings() -> None:
     env = read_environ(KUBERNETES)
-    assert env.unknown == ()
-    assert env.warnings == (
-        "VLLM_PORT=tcp://10.0.0.1:8000 is ignored: Kubernetes sets it for a service of that name",
-    )
+    assert env.unknown == []
+    assert env.warnings == [
+        "VLLM_PORT=tcp://10.0.0.1:8000 is ignored: Kubernetes sets it for a service of that name"
+    ]
 
 
 def test_a_setting_is_not_taken_for_a_service_variable() -> None:
@@ -136,7 +136,19 @@ def test_a_setting_is_not_taken_for_a_service_variable() -> None:
 
 def test_secrets_do_not_show() -> None:
     env = read_environ({"VLLM_API_KEY": "sk-secret", "HF_TOKEN": "hf_secret"})
-    assert "secret" not in repr(env)
+    assert repr(env) == "Env(api_key=***, hf_token=***)"
+
+
+def test_every_setting_can_be_set() -> None:
+    samples = {"logging_level": "ERROR", "logging_color": "1"}
+    for field in Env.__struct_fields__:
+        if field in ("warnings", "unknown"):
+            continue
+        names = [field.upper(), f"OCTAVO_{field.upper()}"]
+        values = [read_environ({name: samples.get(field, "1")}) for name in names]
+        assert any(getattr(env, field) != getattr(DEFAULTS, field) for env in values) or (
+            getattr(DEFAULTS, field) is True
+        ), field
 
 
 #: vllm_map section 3, ratings A and B, that have an effect here
@@ -154,4 +166,4 @@ GOLDEN_DEFAULTS = {
 
 
 def test_defaults_are_vllms() -> None:
-    assert {name: DEFAULTS[name] for name in GOLDEN_DEFAULTS} == GOLDEN_DEFAULTS
+    assert {name: getattr(DEFAULTS, name) for name in GOLDEN_DEFAULTS} == GOLDEN_DEFAULTS
