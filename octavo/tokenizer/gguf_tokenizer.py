@@ -105,8 +105,10 @@ class _Builder:
         )
         if rule.nfc:
             tokenizer.normalizer = normalizers.NFC()
+        digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
             [
+                *digits,
                 *(pre_tokenizers.Split(Regex(p), behavior="isolated") for p in rule.patterns),
                 pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.gpt2_regex),
             ]
@@ -213,7 +215,7 @@ class _Builder:
             added = [
                 AddedToken(token, normalized=False, special=is_special)
                 for token, token_type in zip(self._tokens, types, strict=True)
-                if token_type == marked and token
+                if token_type == marked and token and tokenizer.token_to_id(token) is not None
             ]
             if is_special:
                 tokenizer.add_special_tokens(added)
@@ -252,7 +254,13 @@ class _Builder:
 
 
 def split_merges(merges: list[str]) -> list[tuple[str, str]]:
-    """ "a b" -> ("a", "b") for all merges; neither part holds a space in a byte-level spelling."""
+    """The two tokens of each merge: "a b" -> ("a", "b"). Spellings of tokens hold no space.
+
+    Raises:
+        ValueError: a merge is not two tokens.
+    """
+    if not merges:
+        return []
     parts = " ".join(merges).split(" ")  # one pass in C: there are tens of thousands
     if len(parts) != 2 * len(merges):
         raise ValueError("a merge is not two tokens")

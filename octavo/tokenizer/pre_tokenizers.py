@@ -18,6 +18,7 @@ class PreTokenizer:
     """Splits applied one after the other; each match stands alone, so does what lies between.
 
     Args:
+        single_digits: each number character stands alone.
         patterns: the splits, before the byte-level step.
         gpt2_regex: the byte-level step also splits as GPT-2 did.
         nfc: text is normalised to NFC first.
@@ -26,6 +27,7 @@ class PreTokenizer:
     """
 
     patterns: tuple[str, ...] = ()
+    single_digits: bool = False
     gpt2_regex: bool = False
     nfc: bool = False
     ignore_merges: bool = False
@@ -77,7 +79,7 @@ _DEEPSEEK3_WORDS = (
 )
 
 _GPT2 = PreTokenizer(gpt2_regex=True)
-_SINGLE_DIGITS = PreTokenizer((r"\p{N}",), gpt2_regex=True)
+_SINGLE_DIGITS = PreTokenizer(single_digits=True, gpt2_regex=True)
 _LLAMA3_BPE = PreTokenizer((_LLAMA3,), ignore_merges=True, adds_bos=True)
 _LLAMA3_SPLIT = PreTokenizer((_LLAMA3,))
 _QWEN2 = PreTokenizer((_words_and_digits(r"\p{N}"),), nfc=True)

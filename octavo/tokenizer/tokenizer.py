@@ -88,8 +88,8 @@ class Tokenizer:
                 "The prompt has a lone surrogate, which is not a character; send valid Unicode.",
                 param="prompt",
             ) from None
-        # A batch of one: unlike the library's `encode`, it lets go of the interpreter lock (the event
-        # loop goes on while a thread encodes a long prompt), and computes no offsets.
+        # A batch of one: unlike the library's `encode`, it lets go of the interpreter lock (the
+        # event loop goes on while a thread encodes a long prompt), and computes no offsets.
         (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return encoding.ids
 
