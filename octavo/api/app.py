@@ -18,19 +18,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from octavo.api.asgi import Handler
 from octavo.api.auth import Authentication
 from octavo.api.dev import Dev
 from octavo.api.docs import Docs
 from octavo.api.endpoint import Endpoint, Operation
-from octavo.api.errors import error_headers, openai_error, row_of
 from octavo.api.generation import Generator
 from octavo.api.health import PROBES, Health
 from octavo.api.http_metrics import HttpMetrics, HttpObserver
@@ -42,8 +35,9 @@ from octavo.api.openai.route import RouteContext
 from octavo.api.openai.tokenize import Tokenize
 from octavo.api.request_ids import RequestIds
 from octavo.api.request_log import RequestLog
+from octavo.api.router import Router
 from octavo.config.server import ServerConfig
-from octavo.errors import ConfigError, MethodNotAllowed, NotFound, RequestError
+from octavo.errors import ConfigError
 from octavo.frontend.async_llm import AsyncLLM
 
 TITLE = "Octavo"
@@ -83,13 +77,7 @@ def build_app(
         open_paths = {operation.path for operation in operations if operation.is_open}
         app = Authentication(app, server.api_keys, open_paths)
     if server.allowed_origins:
-        app = CORSMiddleware(
-            app,
-            allow_origins=server.allowed_origins,
-            allow_credentials=server.allow_credentials,
-            allow_methods=server.allowed_methods,
-            allow_headers=server.allowed_headers,
-        )
+        app = _allow_origins(app, server)
     for name in server.middleware:
         app = _import_middleware(name)(app)
     if observe_http is not None:
@@ -154,36 +142,29 @@ def _operations(
 
 
 def _router(operations: list[Operation], *, log_stack: bool) -> Handler:
-    routes = [
-        Route(
-            operation.path,
-            Endpoint(operation.handler, operation.path.replace(":path}", "}"), log_stack=log_stack),
-            methods=list(operation.methods),
-        )
-        for operation in operations
-    ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
-    app.router.redirect_slashes = False
-    return app
+    return Router(
+        [
+            (
+                operation,
+                Endpoint(
+                    operation.handler, operation.path.replace(":path}", "}"), log_stack=log_stack
+                ),
+            )
+            for operation in operations
+        ]
+    )
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    """The router's own 404 and 405, in the error shape."""
-    assert isinstance(error, HTTPException)
-    where = f"{request.method} {request.url.path[:200]}"
-    found: RequestError
-    if error.status_code == 405:
-        found = MethodNotAllowed(f"{where}: this route does not take this method.")
-    else:
-        found = NotFound(f"{where}: there is no such route.")
-    return Response(
-        msgspec.json.encode(openai_error(found)),
-        row_of(found).status,
-        headers={
-            **(error.headers or {}),
-            **{k.decode(): v.decode() for k, v in error_headers(found)},
-        },
-        media_type="application/json",
+def _allow_origins(app: Handler, server: ServerConfig) -> Handler:
+    # only for this flag: importing it costs start-up time
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        app,
+        allow_origins=server.allowed_origins,
+        allow_credentials=server.allow_credentials,
+        allow_methods=server.allowed_methods,
+        allow_headers=server.allowed_headers,
     )
 
 

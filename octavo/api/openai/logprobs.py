@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from octavo.api.openai.protocol import (
     ChatLogprobs,
@@ -17,7 +18,9 @@ from octavo.api.openai.protocol import (
     TopLogprob,
 )
 from octavo.outputs import Logprob, PositionLogprobs
-from octavo.tokenizer.tokenizer import Tokenizer
+
+if TYPE_CHECKING:  # the launcher decides when tokenizers are loaded
+    from octavo.tokenizer.tokenizer import Tokenizer
 
 FLOOR = -9999.0  # instead of -inf, which JSON cannot say
 
