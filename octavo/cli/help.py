@@ -61,6 +61,10 @@ def unknown_command(name: str) -> str:
     """The sentence for a first word that is no command."""
     if name in UNAVAILABLE:
         return f"octavo {name} {UNAVAILABLE[name]}"
+    if name.startswith("-"):
+        return f"unknown flag {name}; flags of the server come after octavo serve"
+    if "/" in name or name.endswith(".gguf"):
+        return f"unknown command {name!r}; to serve a model: octavo serve {name}"
     hint = did_you_mean(name, AVAILABLE, shown="octavo {}")
     return f"unknown command {name!r}{hint or '; octavo --help lists the commands'}"
 

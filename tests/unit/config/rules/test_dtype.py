@@ -1,4 +1,4 @@
-"""Which arithmetic the weights are used with."""
+"""Which arithmetic the weights are used with (case C124)."""
 
 from __future__ import annotations
 

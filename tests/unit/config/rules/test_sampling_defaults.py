@@ -1,4 +1,4 @@
-"""Sampling parameters that requests start from."""
+"""Sampling parameters that requests start from (case C55)."""
 
 from __future__ import annotations
 

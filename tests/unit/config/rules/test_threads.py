@@ -39,14 +39,14 @@ def test_the_default_is_one_thread_per_physical_core() -> None:
     assert reason == "8 compute threads: 8 physical cores, 16 CPUs allowed"
 
 
-def test_a_quota_is_rounded_down() -> None:
+def test_a_quota_is_rounded_down() -> None:  # C121
     threads, reason = choose(machine(64, quota=1.5))
     assert threads.num_threads == 1
     assert reason == ("1 compute thread: 64 physical cores, 128 CPUs allowed, a quota of 1.5 CPUs")
     assert choose(machine(8, quota=0.3))[0].num_threads == 1
 
 
-def test_affinity_limits() -> None:
+def test_affinity_limits() -> None:  # C121
     assert choose(machine(8, affinity=[3]))[0].num_threads == 1
 
 
