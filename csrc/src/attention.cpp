@@ -9,8 +9,8 @@ namespace ov {
 namespace {
 
 constexpr int kSubsPerPartition = kPartition / kSubBlock;
-constexpr int kTileVectors = 24; // query vectors (rows x heads of one KV head)
-                                 // that share a tile's K and V
+constexpr int kTileVectors = 24;  // query vectors (rows x heads of one KV head)
+                                  // that share a tile's K and V
 
 // Register blocks of the two products: query vectors x sub-blocks of K, query
 // vectors x groups of 16 V dims.
@@ -25,87 +25,73 @@ constexpr int kBlockRows = 2, kBlockCols = 2;
 struct Bf16Cache {
   using Vector = Pairs;
   static constexpr int kPerWord = 2;
-  static Vector load(const char *p) {
-    return load_pairs(reinterpret_cast<const uint16_t *>(p));
-  }
-  static Vector broadcast(const char *p) {
+  static Vector load(const char* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); }
+  static Vector broadcast(const char* p) {
     uint32_t word;
     memcpy(&word, p, sizeof word);
     return set1_pair(word);
   }
-  static Lanes multiply_add(Lanes acc, Vector a, Vector b) {
-    return dot_pairs(acc, a, b);
-  }
+  static Lanes multiply_add(Lanes acc, Vector a, Vector b) { return dot_pairs(acc, a, b); }
 };
 
 struct F32Cache {
   using Vector = Lanes;
   static constexpr int kPerWord = 1;
-  static Vector load(const char *p) {
-    return ov::load(reinterpret_cast<const float *>(p));
-  }
-  static Vector broadcast(const char *p) {
+  static Vector load(const char* p) { return ov::load(reinterpret_cast<const float*>(p)); }
+  static Vector broadcast(const char* p) {
     float word;
     memcpy(&word, p, sizeof word);
     return set1(word);
   }
-  static Lanes multiply_add(Lanes acc, Vector a, Vector b) {
-    return fma(a, b, acc);
-  }
+  static Lanes multiply_add(Lanes acc, Vector a, Vector b) { return fma(a, b, acc); }
 };
 
 // Query rows of one request that share one KV head.
 struct Tile {
   int32_t request, kv_head;
-  int32_t first_token; // index in the step
+  int32_t first_token;  // index in the step
   int32_t first_position;
-  int32_t rows, vectors; // vectors = rows * heads per KV head
-  int32_t low, high;     // tokens [low, high) are visible to some row
+  int32_t rows, vectors;  // vectors = rows * heads per KV head
+  int32_t low, high;      // tokens [low, high) are visible to some row
 };
 
 // Softmax state of `capacity` query vectors: maximum, sum, weighted V.
 struct State {
-  float *max;
-  float *sum;
-  float *out; // [capacity][v_pad]
+  float* max;
+  float* sum;
+  float* out;  // [capacity][v_pad]
 
-  State(float *memory, int capacity)
+  State(float* memory, int capacity)
       : max(memory), sum(memory + capacity), out(memory + 2 * capacity) {}
 };
 
-int64_t state_floats(int capacity, int v_pad) {
-  return int64_t{capacity} * (v_pad + 2);
-}
+int64_t state_floats(int capacity, int v_pad) { return int64_t{capacity} * (v_pad + 2); }
 
 int vector_capacity(int heads_per_kv) {
-  const int rows =
-      heads_per_kv >= kTileVectors ? 1 : kTileVectors / heads_per_kv;
+  const int rows = heads_per_kv >= kTileVectors ? 1 : kTileVectors / heads_per_kv;
   return (rows * heads_per_kv + kLanes - 1) / kLanes * kLanes;
 }
 
 // One worker's memory.
 struct Workspace {
-  char *q;       // [capacity][k_pad] in the cache's type
-  float *scores; // [capacity][kPartition]
-  uint16_t *
-      weights; // [capacity][kPartition] bf16; an f32 cache keeps them in scores
-  char *v_tail; // a sub-block of V with the slots past the end zeroed
-  float *partial;
-  float *total;
+  char* q;            // [capacity][k_pad] in the cache's type
+  float* scores;      // [capacity][kPartition]
+  uint16_t* weights;  // [capacity][kPartition] bf16; an f32 cache keeps them in scores
+  char* v_tail;       // a sub-block of V with the slots past the end zeroed
+  float* partial;
+  float* total;
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
     return 4 * (int64_t{capacity} * k_pad + int64_t{capacity} * kPartition +
-                int64_t{capacity} * kPartition / 2 +
-                int64_t{kSubBlock} * v_pad + 2 * state_floats(capacity, v_pad));
+                int64_t{capacity} * kPartition / 2 + int64_t{kSubBlock} * v_pad +
+                2 * state_floats(capacity, v_pad));
   }
-  Workspace(char *memory, int capacity, int k_pad, int v_pad) {
+  Workspace(char* memory, int capacity, int k_pad, int v_pad) {
     q = memory;
-    scores = reinterpret_cast<float *>(q + int64_t{4} * capacity * k_pad);
-    weights =
-        reinterpret_cast<uint16_t *>(scores + int64_t{capacity} * kPartition);
-    v_tail = reinterpret_cast<char *>(weights + int64_t{capacity} * kPartition);
-    partial =
-        reinterpret_cast<float *>(v_tail + int64_t{4} * kSubBlock * v_pad);
+    scores = reinterpret_cast<float*>(q + int64_t{4} * capacity * k_pad);
+    weights = reinterpret_cast<uint16_t*>(scores + int64_t{capacity} * kPartition);
+    v_tail = reinterpret_cast<char*>(weights + int64_t{capacity} * kPartition);
+    partial = reinterpret_cast<float*>(v_tail + int64_t{4} * kSubBlock * v_pad);
     total = partial + state_floats(capacity, v_pad);
   }
 };
@@ -113,107 +99,92 @@ struct Workspace {
 // out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols
 // sub-blocks; one chain over the words in rising order.
 template <class Cache, int kRows, int kCols>
-void score_block(const char *q, int64_t q_stride, const char *const *k,
-                 int words, float *out) {
+void score_block(const char* q, int64_t q_stride, const char* const* k, int words, float* out) {
   Lanes acc[kRows][kCols];
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n)
-      acc[m][n] = set1(0.0f);
+    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
   for (int w = 0; w < words; ++w) {
     typename Cache::Vector key[kCols];
-    for (int n = 0; n < kCols; ++n)
-      key[n] = Cache::load(k[n] + 64 * w);
+    for (int n = 0; n < kCols; ++n) key[n] = Cache::load(k[n] + 64 * w);
     for (int m = 0; m < kRows; ++m) {
       const auto query = Cache::broadcast(q + m * q_stride + 4 * w);
-      for (int n = 0; n < kCols; ++n)
-        acc[m][n] = Cache::multiply_add(acc[m][n], key[n], query);
+      for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], key[n], query);
     }
   }
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n)
-      store(out + m * kPartition + n * kSubBlock, acc[m][n]);
+    for (int n = 0; n < kCols; ++n) store(out + m * kPartition + n * kSubBlock, acc[m][n]);
 }
 
 template <class Cache, int kRows>
-void score_rows(const char *q, int64_t q_stride, const char *const *k, int subs,
-                int words, float *out) {
+void score_rows(const char* q, int64_t q_stride, const char* const* k, int subs, int words,
+                float* out) {
   int n = 0;
   for (; n + kBlockCols <= subs; n += kBlockCols)
-    score_block<Cache, kRows, kBlockCols>(q, q_stride, k + n, words,
-                                          out + n * kSubBlock);
+    score_block<Cache, kRows, kBlockCols>(q, q_stride, k + n, words, out + n * kSubBlock);
   for (; n < subs; ++n)
-    score_block<Cache, kRows, 1>(q, q_stride, k + n, words,
-                                 out + n * kSubBlock);
+    score_block<Cache, kRows, 1>(q, q_stride, k + n, words, out + n * kSubBlock);
 }
 
 // f(m, std::integral_constant rows) over `vectors` in blocks of kBlockRows,
 // then what is left.
-template <class F> void each_row_block(int vectors, F &&f) {
+template <class F>
+void each_row_block(int vectors, F&& f) {
   int m = 0;
   for (; m + kBlockRows <= vectors; m += kBlockRows)
     f(m, std::integral_constant<int, kBlockRows>{});
   switch (vectors - m) {
-  case 3:
-    return f(m, std::integral_constant<int, (kBlockRows > 3 ? 3 : 1)>{});
-  case 2:
-    return f(m, std::integral_constant<int, (kBlockRows > 2 ? 2 : 1)>{});
-  case 1:
-    return f(m, std::integral_constant<int, 1>{});
-  default:
-    return;
+    case 3:
+      return f(m, std::integral_constant<int, (kBlockRows > 3 ? 3 : 1)>{});
+    case 2:
+      return f(m, std::integral_constant<int, (kBlockRows > 2 ? 2 : 1)>{});
+    case 1:
+      return f(m, std::integral_constant<int, 1>{});
+    default:
+      return;
   }
 }
 
 // out[m][16 * n ..] = sum over sub-blocks and their words, rising, of
 // weights[m] x V.
 template <class Cache, int kRows, int kCols>
-void value_block(const char *weights, int64_t weight_stride,
-                 const char *const *v, int subs, int64_t v_stride, float *out,
-                 int64_t out_stride) {
+void value_block(const char* weights, int64_t weight_stride, const char* const* v, int subs,
+                 int64_t v_stride, float* out, int64_t out_stride) {
   constexpr int kWords = kSubBlock / Cache::kPerWord;
   Lanes acc[kRows][kCols];
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n)
-      acc[m][n] = set1(0.0f);
+    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
   for (int s = 0; s < subs; ++s) {
-    const char *row = v[s];
+    const char* row = v[s];
     for (int w = 0; w < kWords; ++w, row += v_stride) {
       typename Cache::Vector value[kCols];
-      for (int n = 0; n < kCols; ++n)
-        value[n] = Cache::load(row + 64 * n);
+      for (int n = 0; n < kCols; ++n) value[n] = Cache::load(row + 64 * n);
       for (int m = 0; m < kRows; ++m) {
-        const auto weight = Cache::broadcast(weights + m * weight_stride +
-                                             4 * (s * kWords + w));
+        const auto weight = Cache::broadcast(weights + m * weight_stride + 4 * (s * kWords + w));
         for (int n = 0; n < kCols; ++n)
           acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
       }
     }
   }
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n)
-      store(out + m * out_stride + n * kLanes, acc[m][n]);
+    for (int n = 0; n < kCols; ++n) store(out + m * out_stride + n * kLanes, acc[m][n]);
 }
 
 template <class Cache>
-void load_queries(const AttentionArgs &a, const Tile &tile, char *q) {
-  const KvShape &s = a.layer->shape;
+void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
+  const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   for (int row = 0; row < tile.rows; ++row) {
-    const float *x = a.q.f32(tile.first_token + row) +
-                     int64_t{tile.kv_head} * group * s.k_dim;
+    const float* x = a.q.f32(tile.first_token + row) + int64_t{tile.kv_head} * group * s.k_dim;
     for (int g = 0; g < group; ++g, x += s.k_dim) {
       if constexpr (Cache::kPerWord == 2) {
-        auto *y = reinterpret_cast<uint16_t *>(q);
+        auto* y = reinterpret_cast<uint16_t*>(q);
         int d = 0;
-        for (; d + kLanes <= s.k_dim; d += kLanes)
-          store_bf16(y + d, load(x + d));
-        if (d < s.k_dim)
-          store_bf16(y + d, load_part(x + d, s.k_dim - d), s.k_pad - d);
+        for (; d + kLanes <= s.k_dim; d += kLanes) store_bf16(y + d, load(x + d));
+        if (d < s.k_dim) store_bf16(y + d, load_part(x + d, s.k_dim - d), s.k_pad - d);
         q += 2 * s.k_pad;
       } else {
         memcpy(q, x, sizeof(float) * static_cast<size_t>(s.k_dim));
-        memset(q + 4 * s.k_dim, 0,
-               sizeof(float) * static_cast<size_t>(s.k_pad - s.k_dim));
+        memset(q + 4 * s.k_dim, 0, sizeof(float) * static_cast<size_t>(s.k_pad - s.k_dim));
         q += 4 * s.k_pad;
       }
     }
@@ -225,13 +196,12 @@ void load_queries(const AttentionArgs &a, const Tile &tile, char *q) {
 // rounded in `rounded`. Tokens outside [low, high) get weight 0 whatever their
 // slots hold.
 template <class Cache>
-void softmax_row(const AttentionArgs &a, float *scores, uint16_t *rounded,
-                 int subs, int32_t first, int32_t low, int32_t high,
-                 float *max_out, float *sum_out) {
+void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int subs, int32_t first,
+                 int32_t low, int32_t high, float* max_out, float* sum_out) {
   const Lanes minus_infinity = set1(-INFINITY);
   Lanes top = minus_infinity;
   for (int s = 0; s < subs; ++s) {
-    float *p = scores + s * kSubBlock;
+    float* p = scores + s * kSubBlock;
     const int32_t token = first + s * kSubBlock;
     const int32_t from = low > token ? low - token : 0;
     const int32_t to = high < token + kSubBlock ? high - token : kSubBlock;
@@ -240,11 +210,9 @@ void softmax_row(const AttentionArgs &a, float *scores, uint16_t *rounded,
       continue;
     }
     Lanes x = load(p) * set1(a.scale);
-    if (a.cap > 0.0f)
-      x = set1(a.cap) * vtanh(x / set1(a.cap));
+    if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
     if (from > 0 || to < kSubBlock)
-      x = select(mask_from_bits(((1u << to) - 1u) & ~((1u << from) - 1u)), x,
-                 minus_infinity);
+      x = select(mask_from_bits(((1u << to) - 1u) & ~((1u << from) - 1u)), x, minus_infinity);
     store(p, x);
     top = max(top, x);
   }
@@ -268,26 +236,22 @@ void softmax_row(const AttentionArgs &a, float *scores, uint16_t *rounded,
 
 // Result of one partition for all vectors of a tile.
 template <class Cache>
-void run_partition(const AttentionArgs &a, const ov_step &step,
-                   const Tile &tile, int partition, const Workspace &ws,
-                   const State &result) {
-  const KvShape &s = a.layer->shape;
+void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition,
+                   const Workspace& ws, const State& result) {
+  const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   const int32_t start = partition * kPartition;
-  const int32_t from =
-      tile.low > start ? tile.low / kSubBlock * kSubBlock : start;
-  const int32_t to =
-      tile.high < start + kPartition ? tile.high : start + kPartition;
+  const int32_t from = tile.low > start ? tile.low / kSubBlock * kSubBlock : start;
+  const int32_t to = tile.high < start + kPartition ? tile.high : start + kPartition;
   const int subs = (to - from + kSubBlock - 1) / kSubBlock;
   const int32_t seq_len = step.seq_lens[tile.request];
-  const int32_t *table = step.block_tables[a.layer->group] +
-                         tile.request * step.block_table_stride;
+  const int32_t* table = step.block_tables[a.layer->group] + tile.request * step.block_table_stride;
 
-  const char *k[kSubsPerPartition];
-  const char *v[kSubsPerPartition];
+  const char* k[kSubsPerPartition];
+  const char* v[kSubsPerPartition];
   for (int i = 0; i < subs; ++i) {
     const int32_t token = from + i * kSubBlock;
-    char *share = a.layer->share(table[token / s.block_size]);
+    char* share = a.layer->share(table[token / s.block_size]);
     const int sub = token % s.block_size / kSubBlock;
     k[i] = s.k_sub(share, tile.kv_head, sub);
     v[i] = s.v_sub(share, tile.kv_head, sub);
@@ -297,10 +261,9 @@ void run_partition(const AttentionArgs &a, const ov_step &step,
       memcpy(ws.v_tail, v[i], static_cast<size_t>(s.v_sub_bytes));
       const int valid = seq_len - token;
       if constexpr (Cache::kPerWord == 2) {
-        auto *tail = reinterpret_cast<uint16_t *>(ws.v_tail);
+        auto* tail = reinterpret_cast<uint16_t*>(ws.v_tail);
         for (int t = valid; t < kSubBlock; ++t)
-          for (int d = 0; d < s.v_pad; ++d)
-            tail[(t / 2) * 2 * s.v_pad + 2 * d + (t & 1)] = 0;
+          for (int d = 0; d < s.v_pad; ++d) tail[(t / 2) * 2 * s.v_pad + 2 * d + (t & 1)] = 0;
       } else {
         memset(ws.v_tail + int64_t{4} * valid * s.v_pad, 0,
                static_cast<size_t>(4 * (kSubBlock - valid) * s.v_pad));
@@ -319,81 +282,69 @@ void run_partition(const AttentionArgs &a, const ov_step &step,
 
   for (int m = 0; m < tile.vectors; ++m) {
     const int32_t position = tile.first_position + m / group;
-    const int32_t low = a.window > 0 && position - a.window + 1 > 0
-                            ? position - a.window + 1
-                            : 0;
-    softmax_row<Cache>(a, ws.scores + m * kPartition,
-                       ws.weights + m * kPartition, subs, from, low,
+    const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+    softmax_row<Cache>(a, ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low,
                        position + 1, result.max + m, result.sum + m);
   }
 
-  const char *weights = Cache::kPerWord == 2
-                            ? reinterpret_cast<const char *>(ws.weights)
-                            : reinterpret_cast<const char *>(ws.scores);
+  const char* weights = Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights)
+                                             : reinterpret_cast<const char*>(ws.scores);
   constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
   const int64_t v_stride = int64_t{4} * s.v_pad;
   each_row_block(tile.vectors, [&](int m, auto rows) {
     constexpr int kRows = decltype(rows)::value;
-    const char *w = weights + m * kWeightStride;
-    float *out = result.out + int64_t{m} * s.v_pad;
-    const char *shifted[kSubsPerPartition];
+    const char* w = weights + m * kWeightStride;
+    float* out = result.out + int64_t{m} * s.v_pad;
+    const char* shifted[kSubsPerPartition];
     for (int d = 0; d < s.v_pad;) {
-      for (int i = 0; i < subs; ++i)
-        shifted[i] = v[i] + int64_t{4} * d;
+      for (int i = 0; i < subs; ++i) shifted[i] = v[i] + int64_t{4} * d;
       if (d + kBlockCols * kLanes <= s.v_pad) {
-        value_block<Cache, kRows, kBlockCols>(w, kWeightStride, shifted, subs,
-                                              v_stride, out + d, s.v_pad);
+        value_block<Cache, kRows, kBlockCols>(w, kWeightStride, shifted, subs, v_stride, out + d,
+                                              s.v_pad);
         d += kBlockCols * kLanes;
       } else {
-        value_block<Cache, kRows, 1>(w, kWeightStride, shifted, subs, v_stride,
-                                     out + d, s.v_pad);
+        value_block<Cache, kRows, 1>(w, kWeightStride, shifted, subs, v_stride, out + d, s.v_pad);
         d += kLanes;
       }
     }
   });
 }
 
-void clear(const State &total, int capacity, int v_pad) {
+void clear(const State& total, int capacity, int v_pad) {
   for (int m = 0; m < capacity; ++m) {
     total.max[m] = -INFINITY;
     total.sum[m] = 0.0f;
   }
-  memset(total.out, 0,
-         sizeof(float) * static_cast<size_t>(capacity) *
-             static_cast<size_t>(v_pad));
+  memset(total.out, 0, sizeof(float) * static_cast<size_t>(capacity) * static_cast<size_t>(v_pad));
 }
 
 // total = total merged with the next partition.
-void fold(const State &total, const State &next, int vectors, int v_pad) {
+void fold(const State& total, const State& next, int vectors, int v_pad) {
   const Lanes minus_infinity = set1(-INFINITY);
   for (int m = 0; m < vectors; m += kLanes) {
     const int n = vectors - m < kLanes ? vectors - m : kLanes;
-    const Lanes before = load_part(total.max + m, n),
-                other = load_part(next.max + m, n);
+    const Lanes before = load_part(total.max + m, n), other = load_part(next.max + m, n);
     const Lanes top = max(before, other);
-    const Lanes shift =
-        select(less_equal(top, minus_infinity), set1(0.0f), top);
+    const Lanes shift = select(less_equal(top, minus_infinity), set1(0.0f), top);
     alignas(64) float keep[kLanes], take[kLanes];
     store(keep, vexp(before - shift));
     store(take, vexp(other - shift));
     store_part(total.max + m, top, n);
-    store_part(total.sum + m,
-               fma(load_part(next.sum + m, n), load(take),
-                   load_part(total.sum + m, n) * load(keep)),
-               n);
+    store_part(
+        total.sum + m,
+        fma(load_part(next.sum + m, n), load(take), load_part(total.sum + m, n) * load(keep)), n);
     for (int i = 0; i < n; ++i) {
-      float *t = total.out + int64_t{m + i} * v_pad;
-      const float *o = next.out + int64_t{m + i} * v_pad;
+      float* t = total.out + int64_t{m + i} * v_pad;
+      const float* o = next.out + int64_t{m + i} * v_pad;
       for (int d = 0; d < v_pad; d += kLanes)
-        store(t + d,
-              fma(load(o + d), set1(take[i]), load(t + d) * set1(keep[i])));
+        store(t + d, fma(load(o + d), set1(take[i]), load(t + d) * set1(keep[i])));
     }
   }
 }
 
 // Sinks and division by the sum, into the output rows.
-void finish(const AttentionArgs &a, const Tile &tile, const State &total) {
-  const KvShape &s = a.layer->shape;
+void finish(const AttentionArgs& a, const Tile& tile, const State& total) {
+  const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   for (int m = 0; m < tile.vectors; ++m) {
     const int head = tile.kv_head * group + m % group;
@@ -404,46 +355,37 @@ void finish(const AttentionArgs &a, const Tile &tile, const State &total) {
       factor = vexp(before - top);
       sum = fma(sum, factor, vexp(sink - top));
     }
-    const float *o = total.out + int64_t{m} * s.v_pad;
-    float *y =
-        a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
+    const float* o = total.out + int64_t{m} * s.v_pad;
+    float* y = a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
     for (int d = 0; d < s.v_dim; d += kLanes) {
       const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
       Lanes x = load(o + d);
-      if (a.sinks)
-        x = x * factor;
+      if (a.sinks) x = x * factor;
       store_part(y + d, x / sum, n);
     }
   }
 }
 
-char *map_zeroed(int64_t bytes) {
-  return static_cast<char *>(ov_memory_map(bytes));
-}
+char* map_zeroed(int64_t bytes) { return static_cast<char*>(ov_memory_map(bytes)); }
 
-} // namespace
+}  // namespace
 
 AttentionScratch::~AttentionScratch() {
-  if (workers_)
-    ov_memory_unmap(workers_, workers_bytes_);
-  if (slots_)
-    ov_memory_unmap(slots_, slots_bytes_);
-  if (folds_)
-    ov_memory_unmap(folds_, folds_bytes_);
-  if (tile_request_)
-    ov_memory_unmap(tile_request_, tiles_bytes_);
+  if (workers_) ov_memory_unmap(workers_, workers_bytes_);
+  if (slots_) ov_memory_unmap(slots_, slots_bytes_);
+  if (folds_) ov_memory_unmap(folds_, folds_bytes_);
+  if (tile_request_) ov_memory_unmap(tile_request_, tiles_bytes_);
 }
 
-bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_pad,
-                                int v_pad, int64_t max_tokens) {
+bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_pad, int v_pad,
+                                int64_t max_tokens) {
   int capacity = 0;
   for (int heads = 1; heads <= max_heads_per_kv; ++heads) {
     const int c = vector_capacity(heads);
     capacity = c > capacity ? c : capacity;
   }
   num_workers_ = workers;
-  worker_bytes_ =
-      (Workspace::bytes(capacity, k_pad, v_pad) + 4095) / 4096 * 4096;
+  worker_bytes_ = (Workspace::bytes(capacity, k_pad, v_pad) + 4095) / 4096 * 4096;
   slot_floats_ = state_floats(capacity, v_pad);
   num_folds_ = 4 * workers;
   num_slots_ = 32 * workers;
@@ -452,24 +394,23 @@ bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_pad,
   folds_bytes_ = num_folds_ * slot_floats_ * 4;
   tiles_bytes_ = 2 * max_tokens * 4;
   workers_ = map_zeroed(workers_bytes_);
-  slots_ = reinterpret_cast<float *>(map_zeroed(slots_bytes_));
-  folds_ = reinterpret_cast<float *>(map_zeroed(folds_bytes_));
-  tile_request_ = reinterpret_cast<int32_t *>(map_zeroed(tiles_bytes_));
+  slots_ = reinterpret_cast<float*>(map_zeroed(slots_bytes_));
+  folds_ = reinterpret_cast<float*>(map_zeroed(folds_bytes_));
+  tile_request_ = reinterpret_cast<int32_t*>(map_zeroed(tiles_bytes_));
   tile_row_ = tile_request_ + max_tokens;
   return workers_ && slots_ && folds_ && tile_request_;
 }
 
-void attention(ov_pool *pool, const AttentionArgs &a, const ov_step &step,
-               AttentionScratch &scratch) {
-  const KvShape &s = a.layer->shape;
+void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
+               AttentionScratch& scratch) {
+  const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   const int tile_rows = group >= kTileVectors ? 1 : kTileVectors / group;
   const int capacity = vector_capacity(group);
 
   int32_t num_tiles = 0;
   for (int32_t r = 0; r < step.num_requests; ++r)
-    for (int32_t row = 0; row < step.query_start[r + 1] - step.query_start[r];
-         row += tile_rows) {
+    for (int32_t row = 0; row < step.query_start[r + 1] - step.query_start[r]; row += tile_rows) {
       scratch.tile_request_[num_tiles] = r;
       scratch.tile_row_[num_tiles++] = row;
     }
@@ -482,30 +423,27 @@ void attention(ov_pool *pool, const AttentionArgs &a, const ov_step &step,
     t.kv_head = static_cast<int32_t>(task / num_tiles);
     t.request = scratch.tile_request_[index];
     const int32_t row = scratch.tile_row_[index];
-    const int32_t query_len =
-        step.query_start[t.request + 1] - step.query_start[t.request];
+    const int32_t query_len = step.query_start[t.request + 1] - step.query_start[t.request];
     t.first_token = step.query_start[t.request] + row;
     t.first_position = step.seq_lens[t.request] - query_len + row;
     t.rows = query_len - row < tile_rows ? query_len - row : tile_rows;
     t.vectors = t.rows * group;
-    t.low = a.window > 0 && t.first_position - a.window + 1 > 0
-                ? t.first_position - a.window + 1
-                : 0;
+    t.low =
+        a.window > 0 && t.first_position - a.window + 1 > 0 ? t.first_position - a.window + 1 : 0;
     t.high = t.first_position + t.rows;
     return t;
   };
   const auto workspace = [&](int worker) {
     return Workspace(scratch.worker(worker), capacity, s.k_pad, s.v_pad);
   };
-  const auto load_tile = [&](const Tile &tile, const Workspace &ws) {
+  const auto load_tile = [&](const Tile& tile, const Workspace& ws) {
     s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q)
                        : load_queries<F32Cache>(a, tile, ws.q);
   };
-  const auto compute = [&](const Tile &tile, int partition, const Workspace &ws,
-                           const State &result) {
-    s.dtype == OV_BF16
-        ? run_partition<Bf16Cache>(a, step, tile, partition, ws, result)
-        : run_partition<F32Cache>(a, step, tile, partition, ws, result);
+  const auto compute = [&](const Tile& tile, int partition, const Workspace& ws,
+                           const State& result) {
+    s.dtype == OV_BF16 ? run_partition<Bf16Cache>(a, step, tile, partition, ws, result)
+                       : run_partition<F32Cache>(a, step, tile, partition, ws, result);
   };
 
   // Few tiles: their partitions are spread over the workers; the merge is the
@@ -517,18 +455,15 @@ void attention(ov_pool *pool, const AttentionArgs &a, const ov_step &step,
     };
     constexpr int kMaxItems = 1024;
     Item items[kMaxItems];
-    const int limit =
-        scratch.num_slots_ < kMaxItems ? scratch.num_slots_ : kMaxItems;
+    const int limit = scratch.num_slots_ < kMaxItems ? scratch.num_slots_ : kMaxItems;
     for (int32_t task = 0; task < num_tasks; ++task)
-      clear(State(scratch.folds_ + task * scratch.slot_floats_, capacity),
-            capacity, s.v_pad);
+      clear(State(scratch.folds_ + task * scratch.slot_floats_, capacity), capacity, s.v_pad);
     int32_t task = 0, partition = -1;
     while (task < num_tasks) {
       int num_items = 0;
       while (task < num_tasks && num_items < limit) {
         const Tile tile = task_tile(task);
-        if (partition < 0)
-          partition = tile.low / kPartition;
+        if (partition < 0) partition = tile.low / kPartition;
         items[num_items++] = {task, partition};
         if (++partition * kPartition >= tile.high) {
           ++task;
@@ -543,14 +478,12 @@ void attention(ov_pool *pool, const AttentionArgs &a, const ov_step &step,
                 State(scratch.slots_ + i * scratch.slot_floats_, capacity));
       });
       for (int i = 0; i < num_items; ++i)
-        fold(State(scratch.folds_ + items[i].task * scratch.slot_floats_,
-                   capacity),
+        fold(State(scratch.folds_ + items[i].task * scratch.slot_floats_, capacity),
              State(scratch.slots_ + i * scratch.slot_floats_, capacity),
              task_tile(items[i].task).vectors, s.v_pad);
     }
     for (int32_t t = 0; t < num_tasks; ++t)
-      finish(a, task_tile(t),
-             State(scratch.folds_ + t * scratch.slot_floats_, capacity));
+      finish(a, task_tile(t), State(scratch.folds_ + t * scratch.slot_floats_, capacity));
     return;
   }
 
@@ -568,4 +501,4 @@ void attention(ov_pool *pool, const AttentionArgs &a, const ov_step &step,
   });
 }
 
-} // namespace ov
+}  // namespace ov

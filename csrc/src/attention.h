@@ -22,50 +22,46 @@ namespace ov {
 inline constexpr int kPartition = 256;
 
 struct AttentionArgs {
-  View q;   // [T, num_heads * k_dim] f32, rotated
-  View out; // [T, num_heads * v_dim] f32
-  const KvLayer *layer;
-  const float *sinks; // [num_heads] or nullptr: one more logit in each head's
-                      // denominator
+  View q;    // [T, num_heads * k_dim] f32, rotated
+  View out;  // [T, num_heads * v_dim] f32
+  const KvLayer* layer;
+  const float* sinks;  // [num_heads] or nullptr: one more logit in each head's
+                       // denominator
   int32_t num_heads;
-  int32_t window; // 0: full
+  int32_t window;  // 0: full
   float scale, cap;
 };
 
 // Memory of attention, allocated once for the largest shapes of a plan.
 class AttentionScratch {
-public:
+ public:
   AttentionScratch() = default;
   ~AttentionScratch();
-  AttentionScratch(const AttentionScratch &) = delete;
-  AttentionScratch &operator=(const AttentionScratch &) = delete;
+  AttentionScratch(const AttentionScratch&) = delete;
+  AttentionScratch& operator=(const AttentionScratch&) = delete;
 
   // False: out of memory. max_heads_per_kv, k_pad, v_pad: largest of any layer;
   // max_tokens, max_requests bound a step.
-  bool allocate(int workers, int max_heads_per_kv, int k_pad, int v_pad,
-                int64_t max_tokens);
+  bool allocate(int workers, int max_heads_per_kv, int k_pad, int v_pad, int64_t max_tokens);
 
-  char *worker(int index) const { return workers_ + index * worker_bytes_; }
+  char* worker(int index) const { return workers_ + index * worker_bytes_; }
 
-private:
-  friend void attention(ov_pool *, const AttentionArgs &, const ov_step &,
-                        AttentionScratch &);
+ private:
+  friend void attention(ov_pool*, const AttentionArgs&, const ov_step&, AttentionScratch&);
   int num_workers_ = 0;
   int64_t worker_bytes_ = 0;
-  char *workers_ = nullptr;
-  float *slots_ = nullptr; // partial results of split tiles
+  char* workers_ = nullptr;
+  float* slots_ = nullptr;  // partial results of split tiles
   int64_t slot_floats_ = 0;
   int32_t num_slots_ = 0;
-  float *folds_ = nullptr; // running results of split tiles, one per tile
+  float* folds_ = nullptr;  // running results of split tiles, one per tile
   int32_t num_folds_ = 0;
-  int32_t *tile_request_ = nullptr; // [max_tokens]
-  int32_t *tile_row_ =
-      nullptr; // [max_tokens] first query row within the request
-  int64_t slots_bytes_ = 0, folds_bytes_ = 0, workers_bytes_ = 0,
-          tiles_bytes_ = 0;
+  int32_t* tile_request_ = nullptr;  // [max_tokens]
+  int32_t* tile_row_ = nullptr;      // [max_tokens] first query row within the request
+  int64_t slots_bytes_ = 0, folds_bytes_ = 0, workers_bytes_ = 0, tiles_bytes_ = 0;
 };
 
-void attention(ov_pool *pool, const AttentionArgs &args, const ov_step &step,
-               AttentionScratch &scratch);
+void attention(ov_pool* pool, const AttentionArgs& args, const ov_step& step,
+               AttentionScratch& scratch);
 
-} // namespace ov
+}  // namespace ov

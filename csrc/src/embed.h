@@ -11,11 +11,10 @@
 namespace ov {
 
 // out[t] = scale * row ids[t] of weight; ids are in range.
-void embed(ov_pool *pool, const ov_weight &weight, const int32_t *ids,
-           float scale, View out, int64_t rows);
+void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float scale, View out,
+           int64_t rows);
 
 // out[l] = in[index[l]]; same dtype and columns.
-void gather(ov_pool *pool, View in, const int32_t *index, View out,
-            int64_t rows);
+void gather(ov_pool* pool, View in, const int32_t* index, View out, int64_t rows);
 
-} // namespace ov
+}  // namespace ov

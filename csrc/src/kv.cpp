@@ -4,14 +4,13 @@
 
 namespace ov {
 
-KvShape kv_shape(const ov_kv_layer &layer, int32_t block_size) {
+KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
   KvShape s{};
   s.num_kv_heads = layer.num_kv_heads;
   s.k_dim = layer.k_head_dim;
   s.v_dim = layer.v_head_dim;
   s.k_pad = static_cast<int32_t>(layer.k_head_dim + (layer.k_head_dim & 1));
-  s.v_pad =
-      static_cast<int32_t>((layer.v_head_dim + kLanes - 1) / kLanes * kLanes);
+  s.v_pad = static_cast<int32_t>((layer.v_head_dim + kLanes - 1) / kLanes * kLanes);
   s.dtype = layer.dtype;
   s.block_size = block_size;
   const int64_t element = layer.dtype == OV_BF16 ? 2 : 4;
@@ -22,55 +21,42 @@ KvShape kv_shape(const ov_kv_layer &layer, int32_t block_size) {
   return s;
 }
 
-void kv_write_token(const KvLayer &layer, int32_t slot, const float *k,
-                    const float *v) {
-  if (slot < 0)
-    return;
-  const KvShape &s = layer.shape;
-  char *share = layer.share(slot / s.block_size);
+void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const float* v) {
+  if (slot < 0) return;
+  const KvShape& s = layer.shape;
+  char* share = layer.share(slot / s.block_size);
   const int in_block = slot % s.block_size;
   const int sub = in_block / kSubBlock, token = in_block % kSubBlock;
-  for (int head = 0; head < s.num_kv_heads;
-       ++head, k += s.k_dim, v += s.v_dim) {
-    char *k_sub = s.k_sub(share, head, sub);
-    char *v_sub = s.v_sub(share, head, sub);
+  for (int head = 0; head < s.num_kv_heads; ++head, k += s.k_dim, v += s.v_dim) {
+    char* k_sub = s.k_sub(share, head, sub);
+    char* v_sub = s.v_sub(share, head, sub);
     if (s.dtype == OV_BF16) {
-      auto *kp = reinterpret_cast<uint32_t *>(k_sub) +
-                 token; // a word is a pair of dims
+      auto* kp = reinterpret_cast<uint32_t*>(k_sub) + token;  // a word is a pair of dims
       for (int d = 0; d + 1 < s.k_dim; d += 2)
-        kp[(d / 2) * kSubBlock] =
-            to_bf16(k[d]) | static_cast<uint32_t>(to_bf16(k[d + 1])) << 16;
-      if (s.k_dim & 1)
-        kp[(s.k_dim / 2) * kSubBlock] = to_bf16(k[s.k_dim - 1]);
-      auto *vp = reinterpret_cast<uint16_t *>(v_sub) +
-                 (token / 2) * (2 * s.v_pad) + (token & 1);
-      for (int d = 0; d < s.v_dim; ++d)
-        vp[2 * d] = to_bf16(v[d]);
+        kp[(d / 2) * kSubBlock] = to_bf16(k[d]) | static_cast<uint32_t>(to_bf16(k[d + 1])) << 16;
+      if (s.k_dim & 1) kp[(s.k_dim / 2) * kSubBlock] = to_bf16(k[s.k_dim - 1]);
+      auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_pad) + (token & 1);
+      for (int d = 0; d < s.v_dim; ++d) vp[2 * d] = to_bf16(v[d]);
     } else {
-      auto *kp = reinterpret_cast<float *>(k_sub) + token;
-      for (int d = 0; d < s.k_dim; ++d)
-        kp[d * kSubBlock] = k[d];
-      for (int d = s.k_dim; d < s.k_pad; ++d)
-        kp[d * kSubBlock] = 0.0f;
-      auto *vp = reinterpret_cast<float *>(v_sub) + token * s.v_pad;
-      for (int d = 0; d < s.v_dim; ++d)
-        vp[d] = v[d];
+      auto* kp = reinterpret_cast<float*>(k_sub) + token;
+      for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];
+      for (int d = s.k_dim; d < s.k_pad; ++d) kp[d * kSubBlock] = 0.0f;
+      auto* vp = reinterpret_cast<float*>(v_sub) + token * s.v_pad;
+      for (int d = 0; d < s.v_dim; ++d) vp[d] = v[d];
     }
   }
 }
 
-void kv_write(ov_pool *pool, const KvLayer &layer, const int32_t *slots, View k,
-              View v, int64_t rows) {
-  const int64_t work = int64_t{layer.shape.num_kv_heads} *
-                       (layer.shape.k_dim + layer.shape.v_dim);
+void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v,
+              int64_t rows) {
+  const int64_t work = int64_t{layer.shape.num_kv_heads} * (layer.shape.k_dim + layer.shape.v_dim);
   parallel_rows(pool, rows, work, [&](int64_t row, int) {
     kv_write_token(layer, slots[row], k.f32(row), v.f32(row));
   });
 }
 
-} // namespace ov
+}  // namespace ov
 
-extern "C" int64_t ov_kv_layer_bytes(const ov_kv_layer *layer,
-                                     int32_t block_size) {
+extern "C" int64_t ov_kv_layer_bytes(const ov_kv_layer* layer, int32_t block_size) {
   return ov::kv_shape(*layer, block_size).share_bytes;
 }

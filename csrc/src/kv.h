@@ -21,42 +21,38 @@ inline constexpr int kSubBlock = 16;
 
 struct KvShape {
   int32_t num_kv_heads, k_dim, v_dim, k_pad, v_pad;
-  int32_t dtype;      // OV_F32 or OV_BF16
-  int32_t block_size; // tokens, a multiple of 16
+  int32_t dtype;       // OV_F32 or OV_BF16
+  int32_t block_size;  // tokens, a multiple of 16
   int64_t k_sub_bytes, v_sub_bytes;
-  int64_t head_bytes;  // one head's K and V of a block
-  int64_t share_bytes; // all heads
+  int64_t head_bytes;   // one head's K and V of a block
+  int64_t share_bytes;  // all heads
 
-  char *k_sub(char *share, int head, int sub) const {
+  char* k_sub(char* share, int head, int sub) const {
     return share + head * head_bytes + sub * k_sub_bytes;
   }
-  char *v_sub(char *share, int head, int sub) const {
-    return share + head * head_bytes + (block_size / kSubBlock) * k_sub_bytes +
-           sub * v_sub_bytes;
+  char* v_sub(char* share, int head, int sub) const {
+    return share + head * head_bytes + (block_size / kSubBlock) * k_sub_bytes + sub * v_sub_bytes;
   }
 };
 
-KvShape kv_shape(const ov_kv_layer &layer, int32_t block_size);
+KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size);
 
 // Where one layer's shares lie.
 struct KvLayer {
   KvShape shape;
   int32_t group;
-  int64_t offset;       // of the share in a block
-  char *pool;           // set by ov_plan_set_kv
-  int64_t block_stride; // bytes
+  int64_t offset;        // of the share in a block
+  char* pool;            // set by ov_plan_set_kv
+  int64_t block_stride;  // bytes
 
-  char *share(int64_t block_id) const {
-    return pool + block_id * block_stride + offset;
-  }
+  char* share(int64_t block_id) const { return pool + block_id * block_stride + offset; }
 };
 
 // One token's K [heads * k_dim] and V [heads * v_dim], f32, to `slot` =
 // block_id * block_size + offset; slot < 0: nothing.
-void kv_write_token(const KvLayer &layer, int32_t slot, const float *k,
-                    const float *v);
+void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const float* v);
 
-void kv_write(ov_pool *pool, const KvLayer &layer, const int32_t *slots, View k,
-              View v, int64_t rows);
+void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v,
+              int64_t rows);
 
-} // namespace ov
+}  // namespace ov

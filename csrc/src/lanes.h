@@ -35,15 +35,12 @@ inline float bits_float(uint32_t u) {
 // bf16 of x, to nearest even; NaN stays NaN.
 inline uint16_t to_bf16(float x) {
   uint32_t u = float_bits(x);
-  if ((u & 0x7fffffffu) > 0x7f800000u)
-    return static_cast<uint16_t>((u >> 16) | 0x40u);
+  if ((u & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((u >> 16) | 0x40u);
   u += 0x7fffu + ((u >> 16) & 1u);
   return static_cast<uint16_t>(u >> 16);
 }
 
-inline float from_bf16(uint16_t x) {
-  return bits_float(static_cast<uint32_t>(x) << 16);
-}
+inline float from_bf16(uint16_t x) { return bits_float(static_cast<uint32_t>(x) << 16); }
 
 #if defined(__AVX512F__)
 
@@ -59,65 +56,46 @@ struct Pairs {
 };
 
 inline Lanes set1(float x) { return {_mm512_set1_ps(x)}; }
-inline Lanes load(const float *p) { return {_mm512_loadu_ps(p)}; }
-inline void store(float *p, Lanes a) { _mm512_storeu_ps(p, a.v); }
-inline __mmask16 first_lanes(int n) {
-  return static_cast<__mmask16>((1u << n) - 1u);
-}
+inline Lanes load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, Lanes a) { _mm512_storeu_ps(p, a.v); }
+inline __mmask16 first_lanes(int n) { return static_cast<__mmask16>((1u << n) - 1u); }
 // First n lanes (0 <= n <= 16), zero elsewhere.
-inline Lanes load_part(const float *p, int n) {
-  return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
-}
-inline void store_part(float *p, Lanes a, int n) {
-  _mm512_mask_storeu_ps(p, first_lanes(n), a.v);
-}
+inline Lanes load_part(const float* p, int n) { return {_mm512_maskz_loadu_ps(first_lanes(n), p)}; }
+inline void store_part(float* p, Lanes a, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), a.v); }
 inline Lanes operator+(Lanes a, Lanes b) { return {_mm512_add_ps(a.v, b.v)}; }
 inline Lanes operator-(Lanes a, Lanes b) { return {_mm512_sub_ps(a.v, b.v)}; }
 inline Lanes operator*(Lanes a, Lanes b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Lanes operator/(Lanes a, Lanes b) { return {_mm512_div_ps(a.v, b.v)}; }
-inline Lanes fma(Lanes a, Lanes b, Lanes c) {
-  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
-}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
 inline Lanes max(Lanes a, Lanes b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Lanes min(Lanes a, Lanes b) { return {_mm512_min_ps(a.v, b.v)}; }
 inline Lanes abs(Lanes a) { return {_mm512_abs_ps(a.v)}; }
-inline Mask less(Lanes a, Lanes b) {
-  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
-}
-inline Mask less_equal(Lanes a, Lanes b) {
-  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)};
-}
+inline Mask less(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)}; }
+inline Mask less_equal(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 inline uint32_t mask_bits(Mask m) { return m.v; }
-inline Mask mask_from_bits(uint32_t bits) {
-  return {static_cast<__mmask16>(bits)};
-}
+inline Mask mask_from_bits(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
 inline Lanes select(Mask m, Lanes yes, Lanes no) {
   return {_mm512_mask_blend_ps(m.v, no.v, yes.v)};
 }
 inline Lanes round_nearest(Lanes a) {
-  return {
-      _mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
 // a * 2^n for integral n with operand and result in the normal range.
 inline Lanes scale_exponent(Lanes a, Lanes n) {
   return {_mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(a.v),
-                       _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23)))};
+      _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23)))};
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m512i bit = _mm512_set1_epi32(static_cast<int>(0x80000000u));
-  return {_mm512_castsi512_ps(
-      _mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign.v),
-                                _mm512_castps_si512(magnitude.v), 0xca))};
+  return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign.v),
+                                                        _mm512_castps_si512(magnitude.v), 0xca))};
 }
-inline Lanes load_bf16(const uint16_t *p) {
-  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+inline Lanes load_bf16(const uint16_t* p) {
+  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
 }
-inline Pairs load_pairs(const uint16_t *p) { return {_mm512_loadu_si512(p)}; }
-inline Pairs set1_pair(uint32_t pair) {
-  return {_mm512_set1_epi32(static_cast<int>(pair))};
-}
+inline Pairs load_pairs(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
+inline Pairs set1_pair(uint32_t pair) { return {_mm512_set1_epi32(static_cast<int>(pair))}; }
 // acc + high * high + low * low per word. With AVX512_BF16 the hardware's order
 // and rounding; elsewhere high first, each fused where the level has FMA.
 inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
@@ -146,23 +124,19 @@ struct Pairs {
 };
 
 inline Lanes set1(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-inline Lanes load(const float *p) {
-  return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
-}
-inline void store(float *p, Lanes a) {
+inline Lanes load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, Lanes a) {
   _mm256_storeu_ps(p, a.lo);
   _mm256_storeu_ps(p + 8, a.hi);
 }
-inline Lanes load_part(const float *p, int n) {
-  if (n >= kLanes)
-    return load(p);
+inline Lanes load_part(const float* p, int n) {
+  if (n >= kLanes) return load(p);
   alignas(32) float t[kLanes] = {};
   memcpy(t, p, static_cast<size_t>(n) * sizeof(float));
   return load(t);
 }
-inline void store_part(float *p, Lanes a, int n) {
-  if (n >= kLanes)
-    return store(p, a);
+inline void store_part(float* p, Lanes a, int n) {
+  if (n >= kLanes) return store(p, a);
   alignas(32) float t[kLanes];
   store(t, a);
   memcpy(p, t, static_cast<size_t>(n) * sizeof(float));
@@ -193,12 +167,10 @@ inline Lanes abs(Lanes a) {
   return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
 }
 inline Mask less(Lanes a, Lanes b) {
-  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ),
-          _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
 }
 inline Mask less_equal(Lanes a, Lanes b) {
-  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ),
-          _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
+  return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
 }
 inline uint32_t mask_bits(Mask m) {
   return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) |
@@ -206,51 +178,42 @@ inline uint32_t mask_bits(Mask m) {
 }
 inline Mask mask_from_bits(uint32_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-  const __m256i lo =
-      _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 0xff)), lane);
-  const __m256i hi = _mm256_and_si256(
-      _mm256_set1_epi32(static_cast<int>((bits >> 8) & 0xff)), lane);
+  const __m256i lo = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 0xff)), lane);
+  const __m256i hi =
+      _mm256_and_si256(_mm256_set1_epi32(static_cast<int>((bits >> 8) & 0xff)), lane);
   return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(lo, lane)),
           _mm256_castsi256_ps(_mm256_cmpeq_epi32(hi, lane))};
 }
 inline Lanes select(Mask m, Lanes yes, Lanes no) {
-  return {_mm256_blendv_ps(no.lo, yes.lo, m.lo),
-          _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
+  return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
 }
 inline Lanes round_nearest(Lanes a) {
   constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, mode), _mm256_round_ps(a.hi, mode)};
 }
 inline __m256 scale_exponent_half(__m256 a, __m256 n) {
-  return _mm256_castsi256_ps(_mm256_add_epi32(
-      _mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+  return _mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
 }
 inline Lanes scale_exponent(Lanes a, Lanes n) {
   return {scale_exponent_half(a.lo, n.lo), scale_exponent_half(a.hi, n.hi)};
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
-  return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.lo),
-                       _mm256_and_ps(bit, sign.lo)),
-          _mm256_or_ps(_mm256_andnot_ps(bit, magnitude.hi),
-                       _mm256_and_ps(bit, sign.hi))};
+  return {_mm256_or_ps(_mm256_andnot_ps(bit, magnitude.lo), _mm256_and_ps(bit, sign.lo)),
+          _mm256_or_ps(_mm256_andnot_ps(bit, magnitude.hi), _mm256_and_ps(bit, sign.hi))};
 }
-inline __m256 load_bf16_half(const uint16_t *p) {
-  return _mm256_castsi256_ps(
-      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-                            reinterpret_cast<const __m128i *>(p))),
-                        16));
+inline __m256 load_bf16_half(const uint16_t* p) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(
+      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
-inline Lanes load_bf16(const uint16_t *p) {
-  return {load_bf16_half(p), load_bf16_half(p + 8)};
-}
-inline Pairs load_pairs(const uint16_t *p) {
-  return {_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)),
-          _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p + 16))};
+inline Lanes load_bf16(const uint16_t* p) { return {load_bf16_half(p), load_bf16_half(p + 8)}; }
+inline Pairs load_pairs(const uint16_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
 }
 inline Pairs set1_pair(uint32_t pair) {
-  return {_mm256_set1_epi32(static_cast<int>(pair)),
-          _mm256_set1_epi32(static_cast<int>(pair))};
+  return {_mm256_set1_epi32(static_cast<int>(pair)), _mm256_set1_epi32(static_cast<int>(pair))};
 }
 inline __m256 dot_pairs_half(__m256 acc, __m256i a, __m256i b) {
   const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
@@ -261,8 +224,7 @@ inline __m256 dot_pairs_half(__m256 acc, __m256i a, __m256i b) {
   return _mm256_fmadd_ps(a0, b0, _mm256_fmadd_ps(a1, b1, acc));
 }
 inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
-  return {dot_pairs_half(acc.lo, a.lo, b.lo),
-          dot_pairs_half(acc.hi, a.hi, b.hi)};
+  return {dot_pairs_half(acc.lo, a.lo, b.lo), dot_pairs_half(acc.hi, a.hi, b.hi)};
 }
 
 #else
@@ -277,47 +239,34 @@ struct Pairs {
   uint32_t v[kLanes];
 };
 
-#define OV_EACH_LANE(expression)                                               \
-  Lanes r;                                                                     \
-  for (int i = 0; i < kLanes; ++i)                                             \
-    r.v[i] = (expression);                                                     \
+#define OV_EACH_LANE(expression)                          \
+  Lanes r;                                                \
+  for (int i = 0; i < kLanes; ++i) r.v[i] = (expression); \
   return r
 
 inline Lanes set1(float x) { OV_EACH_LANE(x); }
-inline Lanes load(const float *p) { OV_EACH_LANE(p[i]); }
-inline void store(float *p, Lanes a) { memcpy(p, a.v, sizeof a.v); }
-inline Lanes load_part(const float *p, int n) {
-  OV_EACH_LANE(i < n ? p[i] : 0.0f);
-}
-inline void store_part(float *p, Lanes a, int n) {
+inline Lanes load(const float* p) { OV_EACH_LANE(p[i]); }
+inline void store(float* p, Lanes a) { memcpy(p, a.v, sizeof a.v); }
+inline Lanes load_part(const float* p, int n) { OV_EACH_LANE(i < n ? p[i] : 0.0f); }
+inline void store_part(float* p, Lanes a, int n) {
   memcpy(p, a.v, static_cast<size_t>(n) * sizeof(float));
 }
 inline Lanes operator+(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] + b.v[i]); }
 inline Lanes operator-(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] - b.v[i]); }
 inline Lanes operator*(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] * b.v[i]); }
 inline Lanes operator/(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] / b.v[i]); }
-inline Lanes fma(Lanes a, Lanes b, Lanes c) {
-  OV_EACH_LANE(a.v[i] * b.v[i] + c.v[i]);
-}
-inline Lanes max(Lanes a, Lanes b) {
-  OV_EACH_LANE(a.v[i] > b.v[i] ? a.v[i] : b.v[i]);
-}
-inline Lanes min(Lanes a, Lanes b) {
-  OV_EACH_LANE(a.v[i] < b.v[i] ? a.v[i] : b.v[i]);
-}
-inline Lanes abs(Lanes a) {
-  OV_EACH_LANE(bits_float(float_bits(a.v[i]) & 0x7fffffffu));
-}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) { OV_EACH_LANE(a.v[i] * b.v[i] + c.v[i]); }
+inline Lanes max(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
+inline Lanes min(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] < b.v[i] ? a.v[i] : b.v[i]); }
+inline Lanes abs(Lanes a) { OV_EACH_LANE(bits_float(float_bits(a.v[i]) & 0x7fffffffu)); }
 inline Mask less(Lanes a, Lanes b) {
   uint32_t bits = 0;
-  for (int i = 0; i < kLanes; ++i)
-    bits |= static_cast<uint32_t>(a.v[i] < b.v[i]) << i;
+  for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(a.v[i] < b.v[i]) << i;
   return {bits};
 }
 inline Mask less_equal(Lanes a, Lanes b) {
   uint32_t bits = 0;
-  for (int i = 0; i < kLanes; ++i)
-    bits |= static_cast<uint32_t>(a.v[i] <= b.v[i]) << i;
+  for (int i = 0; i < kLanes; ++i) bits |= static_cast<uint32_t>(a.v[i] <= b.v[i]) << i;
   return {bits};
 }
 inline uint32_t mask_bits(Mask m) { return m.bits; }
@@ -327,36 +276,31 @@ inline Lanes select(Mask m, Lanes yes, Lanes no) {
 }
 // Adding and subtracting 1.5 * 2^23 rounds to an integer; valid for |a| < 2^22,
 // which is all that kernels ask for.
-inline Lanes round_nearest(Lanes a) {
-  OV_EACH_LANE((a.v[i] + 12582912.0f) - 12582912.0f);
-}
+inline Lanes round_nearest(Lanes a) { OV_EACH_LANE((a.v[i] + 12582912.0f) - 12582912.0f); }
 inline Lanes scale_exponent(Lanes a, Lanes n) {
   OV_EACH_LANE(
-      bits_float(float_bits(a.v[i]) +
-                 (static_cast<uint32_t>(static_cast<int32_t>(n.v[i])) << 23)));
+      bits_float(float_bits(a.v[i]) + (static_cast<uint32_t>(static_cast<int32_t>(n.v[i])) << 23)));
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   OV_EACH_LANE(bits_float((float_bits(magnitude.v[i]) & 0x7fffffffu) |
                           (float_bits(sign.v[i]) & 0x80000000u)));
 }
-inline Lanes load_bf16(const uint16_t *p) { OV_EACH_LANE(from_bf16(p[i])); }
-inline Pairs load_pairs(const uint16_t *p) {
+inline Lanes load_bf16(const uint16_t* p) { OV_EACH_LANE(from_bf16(p[i])); }
+inline Pairs load_pairs(const uint16_t* p) {
   Pairs r;
   memcpy(r.v, p, sizeof r.v);
   return r;
 }
 inline Pairs set1_pair(uint32_t pair) {
   Pairs r;
-  for (int i = 0; i < kLanes; ++i)
-    r.v[i] = pair;
+  for (int i = 0; i < kLanes; ++i) r.v[i] = pair;
   return r;
 }
 inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
   Lanes r;
   for (int i = 0; i < kLanes; ++i) {
     const float high =
-        bits_float(a.v[i] & 0xffff0000u) * bits_float(b.v[i] & 0xffff0000u) +
-        acc.v[i];
+        bits_float(a.v[i] & 0xffff0000u) * bits_float(b.v[i] & 0xffff0000u) + acc.v[i];
     r.v[i] = bits_float(a.v[i] << 16) * bits_float(b.v[i] << 16) + high;
   }
   return r;
@@ -370,21 +314,18 @@ inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
 inline float sum_lanes(Lanes a) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v),
-                                     _mm512_extractf32x8_ps(a.v, 1));
+  const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
 #else
   const __m256 eight = _mm256_add_ps(a.lo, a.hi);
 #endif
-  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight),
-                                 _mm256_extractf128_ps(eight, 1));
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 #else
   float t[kLanes];
   store(t, a);
   for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; ++i)
-      t[i] += t[i + half];
+    for (int i = 0; i < half; ++i) t[i] += t[i + half];
   return t[0];
 #endif
 }
@@ -392,19 +333,16 @@ inline float sum_lanes(Lanes a) {
 inline float max_lanes(Lanes a) {
 #if defined(__AVX2__)
 #if defined(__AVX512F__)
-  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v),
-                                     _mm512_extractf32x8_ps(a.v, 1));
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
 #else
   const __m256 eight = _mm256_max_ps(a.lo, a.hi);
 #endif
-  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight),
-                                 _mm256_extractf128_ps(eight, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 #else
   float m = a.v[0];
-  for (int i = 1; i < kLanes; ++i)
-    m = a.v[i] > m ? a.v[i] : m;
+  for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
 #endif
 }
@@ -414,60 +352,52 @@ inline float max_lanes(Lanes a) {
 inline Lanes round_bf16(Lanes a) {
 #if defined(__AVX512F__)
   const __m512i u = _mm512_castps_si512(a.v);
-  const __m512i odd =
-      _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const __m512i r = _mm512_and_si512(
-      _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))),
-      high);
+  const __m512i r =
+      _mm512_and_si512(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), high);
   const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  return {_mm512_castsi512_ps(_mm512_mask_or_epi32(
-      r, nan, _mm512_and_si512(u, high), _mm512_set1_epi32(0x400000)))};
+  return {_mm512_castsi512_ps(
+      _mm512_mask_or_epi32(r, nan, _mm512_and_si512(u, high), _mm512_set1_epi32(0x400000)))};
 #elif defined(__AVX2__)
   const auto half = [](__m256 x) {
     const __m256i u = _mm256_castps_si256(x);
-    const __m256i odd =
-        _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
     const __m256i r = _mm256_and_si256(
-        _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))),
-        high);
-    const __m256i quiet =
-        _mm256_or_si256(_mm256_and_si256(u, high), _mm256_set1_epi32(0x400000));
+        _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), high);
+    const __m256i quiet = _mm256_or_si256(_mm256_and_si256(u, high), _mm256_set1_epi32(0x400000));
     return _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(quiet),
                             _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   };
   return {half(a.lo), half(a.hi)};
 #else
   Lanes r;
-  for (int i = 0; i < kLanes; ++i)
-    r.v[i] = from_bf16(to_bf16(a.v[i]));
+  for (int i = 0; i < kLanes; ++i) r.v[i] = from_bf16(to_bf16(a.v[i]));
   return r;
 #endif
 }
 
 // First n lanes (0 <= n <= 16) of a, rounded to bf16.
-inline void store_bf16(uint16_t *p, Lanes a, int n = kLanes) {
+inline void store_bf16(uint16_t* p, Lanes a, int n = kLanes) {
   const Lanes r = round_bf16(a);
 #if defined(__AVX512F__)
-  _mm512_mask_cvtepi32_storeu_epi16(
-      p, first_lanes(n), _mm512_srli_epi32(_mm512_castps_si512(r.v), 16));
+  _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n),
+                                    _mm512_srli_epi32(_mm512_castps_si512(r.v), 16));
 #elif defined(__AVX2__)
   const __m256i lo = _mm256_srli_epi32(_mm256_castps_si256(r.lo), 16);
   const __m256i hi = _mm256_srli_epi32(_mm256_castps_si256(r.hi), 16);
-  const __m256i words =
-      _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xd8);
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(lo, hi), 0xd8);
   if (n == kLanes) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), words);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), words);
   } else {
     alignas(32) uint16_t t[kLanes];
-    _mm256_store_si256(reinterpret_cast<__m256i *>(t), words);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(t), words);
     memcpy(p, t, static_cast<size_t>(n) * sizeof(uint16_t));
   }
 #else
-  for (int i = 0; i < n; ++i)
-    p[i] = static_cast<uint16_t>(float_bits(r.v[i]) >> 16);
+  for (int i = 0; i < n; ++i) p[i] = static_cast<uint16_t>(float_bits(r.v[i]) >> 16);
 #endif
 }
 
-} // namespace ov
+}  // namespace ov

@@ -11,17 +11,16 @@ namespace {
 constexpr int32_t kBlock = 256;
 
 // Lanes [i, i + 16) of x; lanes past n read as -inf.
-inline Lanes load_tail(const float *x, int32_t i, int32_t n) {
+inline Lanes load_tail(const float* x, int32_t i, int32_t n) {
   const int count = n - i;
-  return select(mask_from_bits((1u << count) - 1u), load_part(x + i, count),
-                set1(-INFINITY));
+  return select(mask_from_bits((1u << count) - 1u), load_part(x + i, count), set1(-INFINITY));
 }
 
-} // namespace
+}  // namespace
 
-RowStats row_stats(const float *x, int32_t n) {
+RowStats row_stats(const float* x, int32_t n) {
   Lanes top = set1(-INFINITY);
-  uint32_t numbers = 0xffff; // lanes that have seen no NaN
+  uint32_t numbers = 0xffff;  // lanes that have seen no NaN
   int32_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
     const Lanes v = load(x + i);
@@ -35,8 +34,7 @@ RowStats row_stats(const float *x, int32_t n) {
   }
   RowStats stats{max_lanes(top), -1, false};
   stats.is_finite = numbers == 0xffff && stats.max != INFINITY;
-  if (!stats.is_finite || stats.max == -INFINITY)
-    return stats;
+  if (!stats.is_finite || stats.max == -INFINITY) return stats;
   const Lanes target = set1(stats.max);
   for (i = 0; i < n; i += kLanes) {
     const Lanes v = i + kLanes <= n ? load(x + i) : load_tail(x, i, n);
@@ -49,41 +47,37 @@ RowStats row_stats(const float *x, int32_t n) {
   return stats;
 }
 
-double log_sum_exp(const float *x, int32_t n, float max) {
+double log_sum_exp(const float* x, int32_t n, float max) {
   const Lanes top = set1(max);
   double total = 0.0;
   for (int32_t first = 0; first < n; first += kBlock) {
     const int32_t last = std::min(first + kBlock, n);
     Lanes sum = set1(0.0f);
     for (int32_t i = first; i < last; i += kLanes)
-      sum = sum +
-            vexp((i + kLanes <= n ? load(x + i) : load_tail(x, i, n)) - top);
+      sum = sum + vexp((i + kLanes <= n ? load(x + i) : load_tail(x, i, n)) - top);
     total += static_cast<double>(sum_lanes(sum));
   }
   return static_cast<double>(max) + std::log(total);
 }
 
-int32_t rank_of(const float *x, int32_t n, int32_t id) {
+int32_t rank_of(const float* x, int32_t n, int32_t id) {
   const Lanes value = set1(x[id]);
   int32_t rank = 1, i = 0;
   for (; i + kLanes <= n; i += kLanes)
     rank += __builtin_popcount(mask_bits(less(value, load(x + i))));
-  for (; i < n; ++i)
-    rank += x[i] > x[id];
+  for (; i < n; ++i) rank += x[i] > x[id];
   return rank;
 }
 
-int32_t top_keys(const float *x, int32_t n, int32_t count, uint64_t *keys) {
+int32_t top_keys(const float* x, int32_t n, int32_t count, uint64_t* keys) {
   count = std::min(count, n);
-  if (count <= 0)
-    return 0;
+  if (count <= 0) return 0;
   // candidates above the threshold are collected until the buffer is full, then
   // only the best `count` stay
-  const int32_t room =
-      std::min<int64_t>(n, std::max<int64_t>(4 * int64_t{count}, 1024));
+  const int32_t room = std::min<int64_t>(n, std::max<int64_t>(4 * int64_t{count}, 1024));
   int32_t held = 0;
   float threshold = -INFINITY;
-  bool is_full = false; // threshold is the count-th best so far
+  bool is_full = false;  // threshold is the count-th best so far
   const auto shrink = [&] {
     std::nth_element(keys, keys + count - 1, keys + held);
     held = count;
@@ -95,20 +89,17 @@ int32_t top_keys(const float *x, int32_t n, int32_t count, uint64_t *keys) {
     uint32_t hits = (1u << lanes) - 1u;
     // an equal value further right has a higher id and loses the tie
     if (is_full)
-      hits &= mask_bits(less(
-          set1(threshold), lanes == kLanes ? load(x + i) : load_tail(x, i, n)));
+      hits &= mask_bits(less(set1(threshold), lanes == kLanes ? load(x + i) : load_tail(x, i, n)));
     while (hits) {
       const int32_t id = i + __builtin_ctz(hits);
       hits &= hits - 1;
       keys[held++] = logit_key(x[id], id);
     }
-    if (held >= room && held > count)
-      shrink();
+    if (held >= room && held > count) shrink();
   }
-  if (held > count)
-    shrink();
+  if (held > count) shrink();
   std::sort(keys, keys + held);
   return held;
 }
 
-} // namespace ov
+}  // namespace ov

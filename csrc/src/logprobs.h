@@ -15,27 +15,25 @@ inline uint64_t logit_key(float logit, int32_t id) {
   const uint32_t rising = u & 0x80000000u ? ~u : u | 0x80000000u;
   return uint64_t{~rising} << 32 | static_cast<uint32_t>(id);
 }
-inline int32_t key_id(uint64_t key) {
-  return static_cast<int32_t>(static_cast<uint32_t>(key));
-}
+inline int32_t key_id(uint64_t key) { return static_cast<int32_t>(static_cast<uint32_t>(key)); }
 
 struct RowStats {
-  float max;      // -inf: nothing allowed
-  int32_t argmax; // lowest id that has it
-  bool is_finite; // no NaN and no +inf
+  float max;       // -inf: nothing allowed
+  int32_t argmax;  // lowest id that has it
+  bool is_finite;  // no NaN and no +inf
 };
 
-RowStats row_stats(const float *x, int32_t n);
+RowStats row_stats(const float* x, int32_t n);
 
 // log(sum(exp(x))): f32 within blocks of 256, f64 over blocks, in order. max is
 // the row's maximum, finite.
-double log_sum_exp(const float *x, int32_t n, float max);
+double log_sum_exp(const float* x, int32_t n, float max);
 
 // Number of values > x[id], plus 1.
-int32_t rank_of(const float *x, int32_t n, int32_t id);
+int32_t rank_of(const float* x, int32_t n, int32_t id);
 
 // Keys of the `count` largest values, sorted, into keys (room for n + 16);
 // returns how many (min(count, n)).
-int32_t top_keys(const float *x, int32_t n, int32_t count, uint64_t *keys);
+int32_t top_keys(const float* x, int32_t n, int32_t count, uint64_t* keys);
 
-} // namespace ov
+}  // namespace ov

@@ -17,83 +17,80 @@
 #include "view.h"
 
 struct ov_plan {
-  explicit ov_plan(ov_pool *owner_pool) : pool(owner_pool) {}
+  explicit ov_plan(ov_pool* owner_pool) : pool(owner_pool) {}
   ~ov_plan();
-  ov_plan(const ov_plan &) = delete;
-  ov_plan &operator=(const ov_plan &) = delete;
+  ov_plan(const ov_plan&) = delete;
+  ov_plan& operator=(const ov_plan&) = delete;
 
   // What an instruction works on in one call: all rows of a step, or one chunk
   // of its logit rows.
   struct Rows {
-    const ov_step *step;
-    const ov_sampling *sampling; // sample segment only
-    ov_sample_output *out;
+    const ov_step* step;
+    const ov_sampling* sampling;  // sample segment only
+    ov_sample_output* out;
     int64_t chunk_first, chunk_rows;
     bool is_sample;
   };
 
-  bool build(const ov_plan_desc &desc); // false: see ov_last_error()
-  int forward_step(const ov_step &step);
-  int sample_step(const ov_step &step, const ov_sampling &sampling,
-                  ov_sample_output *out);
+  bool build(const ov_plan_desc& desc);  // false: see ov_last_error()
+  int set_kv(void* kv_pool, int64_t block_stride_bytes);
+  int forward_step(const ov_step& step);
+  int sample_step(const ov_step& step, const ov_sampling& sampling, ov_sample_output* out);
 
-  ov_pool *pool;
+  ov_pool* pool;
   std::vector<ov_buffer> buffers;
-  std::vector<char> is_chunked; // per buffer: rows are those of one chunk of
-                                // the sample segment
+  std::vector<char> is_chunked;  // per buffer: rows are those of one chunk of
+                                 // the sample segment
   std::vector<ov_instr> forward, sample;
-  std::vector<const ov_weight *> weights;
+  std::vector<const ov_weight*> weights;
   std::vector<ov_vector> vectors;
   std::vector<ov::KvLayer> kv_layers;
   std::vector<ov::RopeTable> rope_tables;
-  std::vector<int>
-      rope_of_instr; // per instruction of `forward`: its table, or -1
-  int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0,
-          vocab_size = 0, num_groups = 0;
+  std::vector<int> rope_of_instr;  // per instruction of `forward`: its table, or -1
+  int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0,
+          num_groups = 0;
   ov::LogprobsMode logprobs_mode = ov::LogprobsMode::kNone;
 
-  char *arena = nullptr;
+  char* arena = nullptr;
   int64_t arena_bytes = 0;
-  char *memory = nullptr; // everything below, cut from one mapping
+  char* memory = nullptr;  // everything below, cut from one mapping
   int64_t memory_bytes = 0;
-  float *row_scratch = nullptr; // [workers][row_scratch_cols]
+  float* row_scratch = nullptr;  // [workers][row_scratch_cols]
   int64_t row_scratch_cols = 0;
-  float *attention_rows = nullptr; // [max_tokens][attention_cols], when
-                                   // attention also prepares its output
+  float* attention_rows = nullptr;  // [max_tokens][attention_cols], when
+                                    // attention also prepares its output
   int64_t attention_cols = 0;
-  int32_t *token_ids = nullptr; // [max_tokens]
+  int32_t* token_ids = nullptr;  // [max_tokens]
   ov::AttentionScratch attention_scratch;
   ov::SamplerScratch sampler_scratch;
 
   std::atomic<int> abort_flag{0};
   bool timers_on = false;
-  std::vector<uint64_t> timer_ns; // forward first, then sample
+  std::vector<uint64_t> timer_ns;  // forward first, then sample
 
-private:
+ private:
   bool allocate();
-  ov::View view(const ov_operand &operand, const Rows &rows) const;
-  int64_t count(const ov_instr &instr, const Rows &rows) const;
-  const float *vector(int32_t index) const {
+  ov::View view(const ov_operand& operand, const Rows& rows) const;
+  int64_t count(const ov_instr& instr, const Rows& rows) const;
+  const float* vector(int32_t index) const {
     return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data;
   }
-  int run_all(const std::vector<ov_instr> &segment, size_t first_timer,
-              const Rows &rows);
-  void run(const ov_instr &instr, size_t index, const Rows &rows);
-  void run_linear(const ov_instr &instr, const Rows &rows);
-  void run_attention(const ov_instr &instr, const Rows &rows);
-  void run_rope_kv(const ov_instr &instr, size_t index, const Rows &rows);
-  int check_step(const ov_step &step) const;
-  int check_sampling(const ov_step &step, const ov_sampling &s,
-                     const ov_sample_output *out) const;
+  int run_all(const std::vector<ov_instr>& segment, size_t first_timer, const Rows& rows);
+  void run(const ov_instr& instr, size_t index, const Rows& rows);
+  void run_linear(const ov_instr& instr, const Rows& rows);
+  void run_attention(const ov_instr& instr, const Rows& rows);
+  void run_rope_kv(const ov_instr& instr, size_t index, const Rows& rows);
+  int check_step(const ov_step& step) const;
+  int check_sampling(const ov_step& step, const ov_sampling& s, const ov_sample_output* out) const;
 };
 
 namespace ov {
 
-const char *op_name(int32_t op);
+const char* op_name(int32_t op);
 
 // Bounds, types and indices of a description; false: see ov_last_error(). A
 // plan that passes cannot touch memory outside the arena, weights, vectors and,
 // given valid block ids, the KV pool.
-bool check_plan(const ov_plan_desc &desc, std::vector<char> *is_chunked);
+bool check_plan(const ov_plan_desc& desc, std::vector<char>* is_chunked);
 
-} // namespace ov
+}  // namespace ov

@@ -15,33 +15,30 @@ struct ov_pool;
 namespace ov {
 
 // Number of workers, the caller included.
-int pool_size(const ov_pool *pool);
+int pool_size(const ov_pool* pool);
 
-using TileFn = void (*)(void *context, int64_t tile, int worker);
+using TileFn = void (*)(void* context, int64_t tile, int worker);
 
 // Runs fn(context, tile, worker) for each tile in [0, tiles), tiles < 2^32;
 // returns when all are done. Not reentrant: fn must not start another job on
 // the same pool. Calls from several threads are serialised. pool may be NULL:
 // runs inline.
-void pool_run(ov_pool *pool, int64_t tiles, TileFn fn, void *context);
+void pool_run(ov_pool* pool, int64_t tiles, TileFn fn, void* context);
 
 // f(int64_t tile, int worker); must not throw. worker < pool_size(pool) indexes
 // per-worker scratch.
 template <class F>
-inline void parallel_for(ov_pool *pool, int64_t tiles, F &&f) {
+inline void parallel_for(ov_pool* pool, int64_t tiles, F&& f) {
   using Fn = std::remove_reference_t<F>;
-  if (tiles <= 0)
-    return;
+  if (tiles <= 0) return;
   if (tiles == 1) {
     f(int64_t{0}, 0);
     return;
   }
   pool_run(
       pool, tiles,
-      [](void *context, int64_t tile, int worker) {
-        (*static_cast<Fn *>(context))(tile, worker);
-      },
-      const_cast<void *>(static_cast<const void *>(&f)));
+      [](void* context, int64_t tile, int worker) { (*static_cast<Fn*>(context))(tile, worker); },
+      const_cast<void*>(static_cast<const void*>(&f)));
 }
 
 // Point-wise work: f(int64_t row, int worker) for each row, `work` being about
@@ -49,22 +46,19 @@ inline void parallel_for(ov_pool *pool, int64_t tiles, F &&f) {
 // waking a thread costs as much as 10,000 elements; results do not depend on
 // the choice.
 template <class F>
-inline void parallel_rows(ov_pool *pool, int64_t rows, int64_t work, F &&f) {
+inline void parallel_rows(ov_pool* pool, int64_t rows, int64_t work, F&& f) {
   constexpr int64_t kTileWork = 16384;
-  const int64_t per_tile =
-      work >= kTileWork ? 1 : kTileWork / (work > 0 ? work : 1);
+  const int64_t per_tile = work >= kTileWork ? 1 : kTileWork / (work > 0 ? work : 1);
   const int64_t tiles = (rows + per_tile - 1) / per_tile;
   if (tiles <= 1) {
-    for (int64_t row = 0; row < rows; ++row)
-      f(row, 0);
+    for (int64_t row = 0; row < rows; ++row) f(row, 0);
     return;
   }
   parallel_for(pool, tiles, [&](int64_t tile, int worker) {
     const int64_t first = tile * per_tile;
     const int64_t last = first + per_tile < rows ? first + per_tile : rows;
-    for (int64_t row = first; row < last; ++row)
-      f(row, worker);
+    for (int64_t row = first; row < last; ++row) f(row, worker);
   });
 }
 
-} // namespace ov
+}  // namespace ov

@@ -4,29 +4,25 @@
 
 namespace ov {
 
-void rope_fill(ov_pool *pool, const RopeTable &table, const int32_t *positions,
-               int64_t rows) {
+void rope_fill(ov_pool* pool, const RopeTable& table, const int32_t* positions, int64_t rows) {
   parallel_rows(pool, rows, int64_t{table.half} * 32, [&](int64_t row, int) {
-    float *c = table.cos + row * table.half;
-    float *s = table.sin + row * table.half;
+    float* c = table.cos + row * table.half;
+    float* s = table.sin + row * table.half;
     const float position = static_cast<float>(positions[row]);
     constexpr int32_t kChunk = 64;
     float angle[kChunk];
     for (int32_t first = 0; first < table.half; first += kChunk) {
-      const int32_t n =
-          table.half - first < kChunk ? table.half - first : kChunk;
-      for (int32_t i = 0; i < n; ++i)
-        angle[i] = position * table.inv_freq[first + i];
+      const int32_t n = table.half - first < kChunk ? table.half - first : kChunk;
+      for (int32_t i = 0; i < n; ++i) angle[i] = position * table.inv_freq[first + i];
       sin_cos(angle, n, table.scaling, c + first, s + first);
     }
   });
 }
 
-void rope_token(float *x, int32_t heads, int32_t head_dim,
-                const RopeTable &table, int64_t row) {
+void rope_token(float* x, int32_t heads, int32_t head_dim, const RopeTable& table, int64_t row) {
   const int32_t half = table.half;
-  const float *c = table.cos + row * half;
-  const float *s = table.sin + row * half;
+  const float* c = table.cos + row * half;
+  const float* s = table.sin + row * half;
   for (int32_t h = 0; h < heads; ++h, x += head_dim) {
     for (int32_t i = 0; i < half; i += kLanes) {
       const int n = half - i < kLanes ? half - i : kLanes;
@@ -39,12 +35,10 @@ void rope_token(float *x, int32_t heads, int32_t head_dim,
   }
 }
 
-void rope(ov_pool *pool, View x, int32_t heads, int32_t head_dim,
-          const RopeTable &table, int64_t rows) {
+void rope(ov_pool* pool, View x, int32_t heads, int32_t head_dim, const RopeTable& table,
+          int64_t rows) {
   parallel_rows(pool, rows, int64_t{heads} * head_dim * 2,
-                [&](int64_t row, int) {
-                  rope_token(x.f32(row), heads, head_dim, table, row);
-                });
+                [&](int64_t row, int) { rope_token(x.f32(row), heads, head_dim, table, row); });
 }
 
-} // namespace ov
+}  // namespace ov

@@ -16,21 +16,19 @@ namespace ov {
 // cos and sin of one step for one (inv_freq, rotary_dim, scaling): row t at t *
 // half.
 struct RopeTable {
-  const float *inv_freq;
-  int32_t half; // rotary_dim / 2
+  const float* inv_freq;
+  int32_t half;  // rotary_dim / 2
   float scaling;
-  float *cos;
-  float *sin;
+  float* cos;
+  float* sin;
 };
 
-void rope_fill(ov_pool *pool, const RopeTable &table, const int32_t *positions,
-               int64_t rows);
+void rope_fill(ov_pool* pool, const RopeTable& table, const int32_t* positions, int64_t rows);
 
 // Rotates the heads of one token in place.
-void rope_token(float *x, int32_t heads, int32_t head_dim,
-                const RopeTable &table, int64_t row);
+void rope_token(float* x, int32_t heads, int32_t head_dim, const RopeTable& table, int64_t row);
 
-void rope(ov_pool *pool, View x, int32_t heads, int32_t head_dim,
-          const RopeTable &table, int64_t rows);
+void rope(ov_pool* pool, View x, int32_t heads, int32_t head_dim, const RopeTable& table,
+          int64_t rows);
 
-} // namespace ov
+}  // namespace ov

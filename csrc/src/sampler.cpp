@@ -11,34 +11,32 @@
 namespace ov {
 namespace {
 
-constexpr int32_t kBlock =
-    256; // ids whose weights are summed in f32 before going into an f64
+constexpr int32_t kBlock = 256;  // ids whose weights are summed in f32 before going into an f64
 
 enum Status : int32_t { kOk = 0, kNotFinite = 1, kNothingAllowed = 2 };
 
 struct Candidate {
-  uint64_t key; // logit_key
-  float weight; // exp((logit - max) / temperature)
+  uint64_t key;  // logit_key
+  float weight;  // exp((logit - max) / temperature)
 };
 
 // One worker's memory, for a vocabulary of `vocab` ids.
 struct Workspace {
-  Candidate *candidates; // [vocab + 16]
-  uint64_t *keys;        // [vocab + 16]
-  int32_t *active;       // [vocab + 16]
-  double *block_sums;    // [vocab / kBlock + 1]
+  Candidate* candidates;  // [vocab + 16]
+  uint64_t* keys;         // [vocab + 16]
+  int32_t* active;        // [vocab + 16]
+  double* block_sums;     // [vocab / kBlock + 1]
 
   static int64_t bytes(int64_t vocab) {
     return (vocab + 16) *
-               static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) +
-                                    sizeof(int32_t)) +
+               static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) + sizeof(int32_t)) +
            (vocab / kBlock + 2) * 8;
   }
-  Workspace(char *memory, int64_t vocab) {
-    candidates = reinterpret_cast<Candidate *>(memory);
-    keys = reinterpret_cast<uint64_t *>(candidates + vocab + 16);
-    block_sums = reinterpret_cast<double *>(keys + vocab + 16);
-    active = reinterpret_cast<int32_t *>(block_sums + vocab / kBlock + 2);
+  Workspace(char* memory, int64_t vocab) {
+    candidates = reinterpret_cast<Candidate*>(memory);
+    keys = reinterpret_cast<uint64_t*>(candidates + vocab + 16);
+    block_sums = reinterpret_cast<double*>(keys + vocab + 16);
+    active = reinterpret_cast<int32_t*>(block_sums + vocab / kBlock + 2);
   }
 };
 
@@ -47,38 +45,35 @@ struct Filters {
   int32_t top_k;
 };
 
-float value_or(const float *values, int64_t i, float otherwise) {
+float value_or(const float* values, int64_t i, float otherwise) {
   return values ? values[i] : otherwise;
 }
 
-bool wants_logprobs(const LogitChunk &c, int64_t row) {
+bool wants_logprobs(const LogitChunk& c, int64_t row) {
   return c.out->logprob_ids && c.sampling->num_logprobs &&
          c.sampling->num_logprobs[c.first + row] >= 0;
 }
 
-bool is_changed(const ov_sampling &s, int64_t l) {
-  if (s.bias_offsets && s.bias_offsets[l + 1] > s.bias_offsets[l])
-    return true;
-  if (s.seen_offsets && s.seen_offsets[l + 1] > s.seen_offsets[l])
-    return true;
+bool is_changed(const ov_sampling& s, int64_t l) {
+  if (s.bias_offsets && s.bias_offsets[l + 1] > s.bias_offsets[l]) return true;
+  if (s.seen_offsets && s.seen_offsets[l + 1] > s.seen_offsets[l]) return true;
   return s.mask_row && s.mask_row[l] >= 0;
 }
 
-inline Lanes weights_at(const float *x, int32_t i, int32_t n, Lanes max,
+inline Lanes weights_at(const float* x, int32_t i, int32_t n, Lanes max,
                         Lanes inverse_temperature) {
   const int32_t count = std::min<int32_t>(kLanes, n - i);
   Lanes w = vexp((load_part(x + i, count) - max) * inverse_temperature);
-  if (count < kLanes)
-    w = select(mask_from_bits((1u << count) - 1u), w, set1(0.0f));
+  if (count < kLanes) w = select(mask_from_bits((1u << count) - 1u), w, set1(0.0f));
   return w;
 }
 
 // Ids with weight >= least (and > 0), in rising order. When sum is given, also
 // the weight of all ids.
-int32_t collect(const float *x, int32_t n, float max, const Filters &f,
-                float least, double *sum, Candidate *out) {
-  const Lanes top = set1(max), inverse = set1(f.inverse_temperature),
-              floor = set1(least), zero = set1(0.0f);
+int32_t collect(const float* x, int32_t n, float max, const Filters& f, float least, double* sum,
+                Candidate* out) {
+  const Lanes top = set1(max), inverse = set1(f.inverse_temperature), floor = set1(least),
+              zero = set1(0.0f);
   int32_t count = 0;
   double total = 0.0;
   for (int32_t first = 0; first < n; first += kBlock) {
@@ -87,10 +82,8 @@ int32_t collect(const float *x, int32_t n, float max, const Filters &f,
     for (int32_t i = first; i < last; i += kLanes) {
       const Lanes w = weights_at(x, i, n, top, inverse);
       block = block + w;
-      uint32_t hits =
-          mask_bits(less_equal(floor, w)) & mask_bits(less(zero, w));
-      if (!hits)
-        continue;
+      uint32_t hits = mask_bits(less_equal(floor, w)) & mask_bits(less(zero, w));
+      if (!hits) continue;
       alignas(64) float lanes[kLanes];
       store(lanes, w);
       for (; hits; hits &= hits - 1) {
@@ -98,11 +91,9 @@ int32_t collect(const float *x, int32_t n, float max, const Filters &f,
         out[count++] = {logit_key(x[i + lane], i + lane), lanes[lane]};
       }
     }
-    if (sum)
-      total += static_cast<double>(sum_lanes(block));
+    if (sum) total += static_cast<double>(sum_lanes(block));
   }
-  if (sum)
-    *sum = total;
+  if (sum) *sum = total;
   return count;
 }
 
@@ -110,53 +101,45 @@ int32_t collect(const float *x, int32_t n, float max, const Filters &f,
 // `measure` (count or weight) reaches limit. Radix selection from the top byte
 // of the keys: each pass looks at the bucket where the limit falls.
 template <class Measure>
-uint64_t cutoff_key(const Candidate *candidates, int32_t count, double limit,
-                    int32_t *active, Measure &&measure) {
-  for (int32_t i = 0; i < count; ++i)
-    active[i] = i;
+uint64_t cutoff_key(const Candidate* candidates, int32_t count, double limit, int32_t* active,
+                    Measure&& measure) {
+  for (int32_t i = 0; i < count; ++i) active[i] = i;
   double before = 0.0;
   for (int shift = 56; shift >= 0; shift -= 8) {
     double bucket[256] = {};
     for (int32_t i = 0; i < count; ++i) {
-      const Candidate &c = candidates[active[i]];
+      const Candidate& c = candidates[active[i]];
       bucket[c.key >> shift & 255] += measure(c);
     }
     int chosen = 0;
-    while (chosen < 256 && before + bucket[chosen] < limit)
-      before += bucket[chosen++];
-    if (chosen == 256)
-      return UINT64_MAX; // rounding left the limit just above the total
+    while (chosen < 256 && before + bucket[chosen] < limit) before += bucket[chosen++];
+    if (chosen == 256) return UINT64_MAX;  // rounding left the limit just above the total
     int32_t kept = 0;
     for (int32_t i = 0; i < count; ++i)
-      if ((candidates[active[i]].key >> shift & 255) ==
-          static_cast<uint64_t>(chosen))
+      if ((candidates[active[i]].key >> shift & 255) == static_cast<uint64_t>(chosen))
         active[kept++] = active[i];
     count = kept;
-    if (count == 1)
-      break;
+    if (count == 1) break;
   }
   return candidates[active[0]].key;
 }
 
-int32_t keep_up_to(Candidate *candidates, int32_t count, uint64_t cutoff) {
+int32_t keep_up_to(Candidate* candidates, int32_t count, uint64_t cutoff) {
   int32_t kept = 0;
   for (int32_t i = 0; i < count; ++i)
-    if (candidates[i].key <= cutoff)
-      candidates[kept++] = candidates[i];
+    if (candidates[i].key <= cutoff) candidates[kept++] = candidates[i];
   return kept;
 }
 
-double weight_of(const Candidate *candidates, int32_t count) {
+double weight_of(const Candidate* candidates, int32_t count) {
   double sum = 0.0;
-  for (int32_t i = 0; i < count; ++i)
-    sum += static_cast<double>(candidates[i].weight);
+  for (int32_t i = 0; i < count; ++i) sum += static_cast<double>(candidates[i].weight);
   return sum;
 }
 
 // Candidates that survive min-p, then top-k, then top-p, in rising id order.
-int32_t truncate(const float *x, int32_t n, float max, const Filters &f,
-                 const Workspace &ws) {
-  Candidate *c = ws.candidates;
+int32_t truncate(const float* x, int32_t n, float max, const Filters& f, const Workspace& ws) {
+  Candidate* c = ws.candidates;
   const bool has_top_k = f.top_k > 0 && f.top_k < n, has_top_p = f.top_p < 1.0f;
   // Nearly always the survivors are within e^-10 of the best; the set is
   // widened until it provably contains them.
@@ -165,46 +148,40 @@ int32_t truncate(const float *x, int32_t n, float max, const Filters &f,
     double total = 0.0;
     int32_t count = collect(x, n, max, f, std::max(least, f.min_p),
                             has_top_p && !has_top_k ? &total : nullptr, c);
-    if (is_complete)
-      total = weight_of(c, count);
+    if (is_complete) total = weight_of(c, count);
     if (has_top_k) {
-      if (count < f.top_k && !is_complete)
-        continue;
+      if (count < f.top_k && !is_complete) continue;
       if (count > f.top_k)
-        count = keep_up_to(c, count,
-                           cutoff_key(c, count, f.top_k, ws.active,
-                                      [](const Candidate &) { return 1.0; }));
+        count = keep_up_to(c, count, cutoff_key(c, count, f.top_k, ws.active, [](const Candidate&) {
+                             return 1.0;
+                           }));
       total = weight_of(c, count);
     }
     if (has_top_p) {
       const double limit = static_cast<double>(f.top_p) * total;
-      if (!has_top_k && !is_complete && weight_of(c, count) < limit)
-        continue;
-      count = keep_up_to(
-          c, count,
-          cutoff_key(c, count, limit, ws.active, [](const Candidate &k) {
-            return static_cast<double>(k.weight);
-          }));
+      if (!has_top_k && !is_complete && weight_of(c, count) < limit) continue;
+      count = keep_up_to(c, count, cutoff_key(c, count, limit, ws.active, [](const Candidate& k) {
+                           return static_cast<double>(k.weight);
+                         }));
     }
     return count;
   }
-  return 0; // not reached: the last pass is complete
+  return 0;  // not reached: the last pass is complete
 }
 
 // Inverse of the cumulative weight over rising ids at uniform * total.
-int32_t draw_candidate(const Candidate *c, int32_t count, double uniform) {
+int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
   const double target = uniform * weight_of(c, count);
   double cumulative = 0.0;
   for (int32_t i = 0; i < count; ++i) {
     cumulative += static_cast<double>(c[i].weight);
-    if (cumulative > target)
-      return key_id(c[i].key);
+    if (cumulative > target) return key_id(c[i].key);
   }
   return key_id(c[count - 1].key);
 }
 
-int32_t draw_any(const float *x, int32_t n, float max, const Filters &f,
-                 double uniform, const Workspace &ws) {
+int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform,
+                 const Workspace& ws) {
   const Lanes top = set1(max), inverse = set1(f.inverse_temperature);
   const int32_t blocks = (n + kBlock - 1) / kBlock;
   double total = 0.0;
@@ -219,38 +196,32 @@ int32_t draw_any(const float *x, int32_t n, float max, const Filters &f,
   double cumulative = 0.0;
   int32_t block = 0, last_with_weight = 0;
   for (; block < blocks; ++block) {
-    if (cumulative + ws.block_sums[block] > target)
-      break;
+    if (cumulative + ws.block_sums[block] > target) break;
     cumulative += ws.block_sums[block];
-    if (ws.block_sums[block] > 0.0)
-      last_with_weight = block;
+    if (ws.block_sums[block] > 0.0) last_with_weight = block;
   }
-  if (block == blocks)
-    block = last_with_weight;
+  if (block == blocks) block = last_with_weight;
   int32_t chosen = -1;
-  for (int32_t i = block * kBlock; i < std::min((block + 1) * kBlock, n);
-       i += kLanes) {
+  for (int32_t i = block * kBlock; i < std::min((block + 1) * kBlock, n); i += kLanes) {
     alignas(64) float w[kLanes];
     store(w, weights_at(x, i, n, top, inverse));
     for (int lane = 0; lane < kLanes; ++lane) {
-      if (w[lane] <= 0.0f)
-        continue;
+      if (w[lane] <= 0.0f) continue;
       chosen = i + lane;
       cumulative += static_cast<double>(w[lane]);
-      if (cumulative > target)
-        return chosen;
+      if (cumulative > target) return chosen;
     }
   }
-  return chosen; // the block's own sum was rounded up: its last id with weight
+  return chosen;  // the block's own sum was rounded up: its last id with weight
 }
 
 struct LogprobRow {
-  int32_t *ids;
-  float *values;
-  int32_t *ranks;
-  int32_t columns; // K + 1
+  int32_t* ids;
+  float* values;
+  int32_t* ranks;
+  int32_t columns;  // K + 1
 
-  LogprobRow(const ov_sample_output &out, int64_t l)
+  LogprobRow(const ov_sample_output& out, int64_t l)
       : ids(out.logprob_ids + l * (out.max_logprobs + 1)),
         values(out.logprob_values + l * (out.max_logprobs + 1)),
         ranks(out.logprob_ranks + l * (out.max_logprobs + 1)),
@@ -262,17 +233,16 @@ struct LogprobRow {
     ranks[column] = rank;
   }
   void clear_from(int32_t column) const {
-    for (; column < columns; ++column)
-      set(column, -1, -INFINITY, 0);
+    for (; column < columns; ++column) set(column, -1, -INFINITY, 0);
   }
-  int32_t wanted(const ov_sampling &s, int64_t l) const {
+  int32_t wanted(const ov_sampling& s, int64_t l) const {
     return std::min(s.num_logprobs[l], columns - 1);
   }
 };
 
 // log-softmax of x over its `n` ids; returns log(sum(exp)).
-double report_top(const LogprobRow &row, const float *x, int32_t n, float max,
-                  int32_t wanted, const Workspace &ws) {
+double report_top(const LogprobRow& row, const float* x, int32_t n, float max, int32_t wanted,
+                  const Workspace& ws) {
   const double log_sum = log_sum_exp(x, n, max);
   const int32_t held = top_keys(x, n, wanted, ws.keys);
   for (int32_t i = 0; i < held; ++i) {
@@ -285,10 +255,9 @@ double report_top(const LogprobRow &row, const float *x, int32_t n, float max,
 
 // log-softmax of the distribution that was drawn from: kept candidates over
 // temperature.
-void report_kept(const LogprobRow &row, const float *x,
-                 float inverse_temperature, float max, int32_t wanted,
-                 int32_t chosen, int32_t count, const Workspace &ws) {
-  const Candidate *c = ws.candidates;
+void report_kept(const LogprobRow& row, const float* x, float inverse_temperature, float max,
+                 int32_t wanted, int32_t chosen, int32_t count, const Workspace& ws) {
+  const Candidate* c = ws.candidates;
   const double log_sum = std::log(weight_of(c, count));
   const auto value = [&](int32_t id) {
     return static_cast<double>((x[id] - max) * inverse_temperature) - log_sum;
@@ -306,11 +275,11 @@ void report_kept(const LogprobRow &row, const float *x,
   row.set(0, chosen, value(chosen), rank);
 }
 
-void sample_row(const LogitChunk &c, int64_t i, const SamplerScratch &scratch,
-                LogprobsMode mode, const Workspace &ws) {
-  const ov_sampling &s = *c.sampling;
+void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, LogprobsMode mode,
+                const Workspace& ws) {
+  const ov_sampling& s = *c.sampling;
   const int64_t l = c.first + i;
-  const float *x = c.logits.f32(i);
+  const float* x = c.logits.f32(i);
   const int32_t target = s.target ? s.target[l] : -1;
   const bool reports = mode != LogprobsMode::kNone && wants_logprobs(c, i);
   const RowStats stats = row_stats(x, c.vocab);
@@ -321,15 +290,14 @@ void sample_row(const LogitChunk &c, int64_t i, const SamplerScratch &scratch,
   c.out->status[l] = status;
   if (status != kOk) {
     c.out->sampled[l] = target;
-    if (reports)
-      LogprobRow(*c.out, l).clear_from(0);
+    if (reports) LogprobRow(*c.out, l).clear_from(0);
     return;
   }
 
   const float temperature = s.temperature ? s.temperature[l] : 0.0f;
   const bool draws = target < 0 && temperature > 0.0f;
   int32_t chosen = target >= 0 ? target : stats.argmax;
-  int32_t kept = -1; // candidates in ws, or -1: all ids
+  int32_t kept = -1;  // candidates in ws, or -1: all ids
   Filters f{};
   if (draws) {
     f.inverse_temperature = 1.0f / temperature;
@@ -337,8 +305,7 @@ void sample_row(const LogitChunk &c, int64_t i, const SamplerScratch &scratch,
     f.min_p = value_or(s.min_p, l, 0.0f);
     f.top_k = s.top_k ? s.top_k[l] : 0;
     const double uniform = philox_uniform(s.seed[l], s.output_index[l]);
-    const bool truncates =
-        f.min_p > 0.0f || f.top_p < 1.0f || (f.top_k > 0 && f.top_k < c.vocab);
+    const bool truncates = f.min_p > 0.0f || f.top_p < 1.0f || (f.top_k > 0 && f.top_k < c.vocab);
     if (truncates) {
       kept = truncate(x, c.vocab, stats.max, f, ws);
       chosen = draw_candidate(ws.candidates, kept, uniform);
@@ -347,38 +314,29 @@ void sample_row(const LogitChunk &c, int64_t i, const SamplerScratch &scratch,
     }
   }
   c.out->sampled[l] = chosen;
-  if (target < 0 && s.state_row && s.state_row[l] >= 0)
-    c.last_tokens[s.state_row[l]] = chosen;
-  if (!reports)
-    return;
+  if (target < 0 && s.state_row && s.state_row[l] >= 0) c.last_tokens[s.state_row[l]] = chosen;
+  if (!reports) return;
 
   const LogprobRow row(*c.out, l);
   if (mode == LogprobsMode::kRaw) {
-    const float *raw = is_changed(s, l) ? scratch.raw_row(i) : x;
+    const float* raw = is_changed(s, l) ? scratch.raw_row(i) : x;
     row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i),
             rank_of(raw, c.vocab, chosen));
   } else if (draws) {
-    if (kept < 0)
-      kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
-    report_kept(row, x, f.inverse_temperature, stats.max, row.wanted(s, l),
-                chosen, kept, ws);
+    if (kept < 0) kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
+    report_kept(row, x, f.inverse_temperature, stats.max, row.wanted(s, l), chosen, kept, ws);
   } else {
-    const double log_sum =
-        report_top(row, x, c.vocab, stats.max, row.wanted(s, l), ws);
-    row.set(0, chosen, static_cast<double>(x[chosen]) - log_sum,
-            rank_of(x, c.vocab, chosen));
+    const double log_sum = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), ws);
+    row.set(0, chosen, static_cast<double>(x[chosen]) - log_sum, rank_of(x, c.vocab, chosen));
   }
 }
 
-} // namespace
+}  // namespace
 
 SamplerScratch::~SamplerScratch() {
-  if (memory_)
-    ov_memory_unmap(memory_, memory_bytes_);
-  if (raw_)
-    ov_memory_unmap(raw_, raw_bytes_);
-  if (log_sums_)
-    ov_memory_unmap(log_sums_, log_sums_bytes_);
+  if (memory_) ov_memory_unmap(memory_, memory_bytes_);
+  if (raw_) ov_memory_unmap(raw_, raw_bytes_);
+  if (log_sums_) ov_memory_unmap(log_sums_, log_sums_bytes_);
 }
 
 bool SamplerScratch::allocate(int workers, int32_t vocab, int32_t chunk_rows) {
@@ -387,95 +345,77 @@ bool SamplerScratch::allocate(int workers, int32_t vocab, int32_t chunk_rows) {
   raw_stride_ = (int64_t{vocab} + 15) / 16 * 16;
   raw_bytes_ = raw_stride_ * 4 * chunk_rows;
   log_sums_bytes_ = 8 * int64_t{chunk_rows};
-  memory_ = static_cast<char *>(ov_memory_map(memory_bytes_));
-  raw_ = static_cast<float *>(ov_memory_map(raw_bytes_));
-  log_sums_ = static_cast<double *>(ov_memory_map(log_sums_bytes_));
+  memory_ = static_cast<char*>(ov_memory_map(memory_bytes_));
+  raw_ = static_cast<float*>(ov_memory_map(raw_bytes_));
+  log_sums_ = static_cast<double*>(ov_memory_map(log_sums_bytes_));
   return memory_ && raw_ && log_sums_;
 }
 
-void penalize(ov_pool *pool, const LogitChunk &c) {
-  const ov_sampling &s = *c.sampling;
-  if (!s.bias_offsets && !s.seen_offsets)
-    return;
+void penalize(ov_pool* pool, const LogitChunk& c) {
+  const ov_sampling& s = *c.sampling;
+  if (!s.bias_offsets && !s.seen_offsets) return;
   const auto penalize_row = [&](int64_t i, int) {
     const int64_t l = c.first + i;
-    float *x = c.logits.f32(i);
+    float* x = c.logits.f32(i);
     if (s.bias_offsets)
       for (int64_t j = s.bias_offsets[l]; j < s.bias_offsets[l + 1]; ++j)
         x[s.bias_ids[j]] += s.bias_values[j];
-    if (!s.seen_offsets)
-      return;
+    if (!s.seen_offsets) return;
     const float repetition = value_or(s.repetition_penalty, l, 1.0f);
     const float frequency = value_or(s.frequency_penalty, l, 0.0f);
     const float presence = value_or(s.presence_penalty, l, 0.0f);
-    if (repetition == 1.0f && frequency == 0.0f && presence == 0.0f)
-      return;
+    if (repetition == 1.0f && frequency == 0.0f && presence == 0.0f) return;
     for (int64_t j = s.seen_offsets[l]; j < s.seen_offsets[l + 1]; ++j) {
-      float &v = x[s.seen_ids[j]];
+      float& v = x[s.seen_ids[j]];
       v = v > 0.0f ? v / repetition : v * repetition;
-      if (s.seen_counts[j] > 0)
-        v -= frequency * static_cast<float>(s.seen_counts[j]) + presence;
+      if (s.seen_counts[j] > 0) v -= frequency * static_cast<float>(s.seen_counts[j]) + presence;
     }
   };
   const int64_t entries =
-      (s.bias_offsets
-           ? s.bias_offsets[c.first + c.rows] - s.bias_offsets[c.first]
-           : 0) +
-      (s.seen_offsets
-           ? s.seen_offsets[c.first + c.rows] - s.seen_offsets[c.first]
-           : 0);
-  parallel_rows(pool, c.rows, 8 * entries / std::max<int64_t>(c.rows, 1) + 1,
-                penalize_row);
+      (s.bias_offsets ? s.bias_offsets[c.first + c.rows] - s.bias_offsets[c.first] : 0) +
+      (s.seen_offsets ? s.seen_offsets[c.first + c.rows] - s.seen_offsets[c.first] : 0);
+  parallel_rows(pool, c.rows, 8 * entries / std::max<int64_t>(c.rows, 1) + 1, penalize_row);
 }
 
-void mask(ov_pool *pool, const LogitChunk &c) {
-  const ov_sampling &s = *c.sampling;
-  if (!s.mask_row)
-    return;
+void mask(ov_pool* pool, const LogitChunk& c) {
+  const ov_sampling& s = *c.sampling;
+  if (!s.mask_row) return;
   const int64_t words = (c.vocab + 31) / 32;
   parallel_rows(pool, c.rows, c.vocab, [&](int64_t i, int) {
     const int32_t index = s.mask_row[c.first + i];
-    if (index < 0)
-      return;
-    const uint32_t *bits = s.masks + index * words;
-    float *x = c.logits.f32(i);
+    if (index < 0) return;
+    const uint32_t* bits = s.masks + index * words;
+    float* x = c.logits.f32(i);
     for (int32_t id = 0; id < c.vocab; id += kLanes) {
       const int n = std::min<int32_t>(kLanes, c.vocab - id);
       const Mask allowed = mask_from_bits(bits[id / 32] >> (id % 32) & 0xffffu);
-      store_part(x + id, select(allowed, load_part(x + id, n), set1(-INFINITY)),
-                 n);
+      store_part(x + id, select(allowed, load_part(x + id, n), set1(-INFINITY)), n);
     }
   });
 }
 
-void raw_logprobs(ov_pool *pool, const LogitChunk &c,
-                  const SamplerScratch &scratch) {
-  const ov_sampling &s = *c.sampling;
-  if (!c.out->logprob_ids || !s.num_logprobs)
-    return;
+void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch) {
+  const ov_sampling& s = *c.sampling;
+  if (!c.out->logprob_ids || !s.num_logprobs) return;
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 8, [&](int64_t i, int worker) {
-    if (!wants_logprobs(c, i))
-      return;
+    if (!wants_logprobs(c, i)) return;
     const int64_t l = c.first + i;
-    const float *x = c.logits.f32(i);
+    const float* x = c.logits.f32(i);
     const RowStats stats = row_stats(x, c.vocab);
     const LogprobRow row(*c.out, l);
     if (!stats.is_finite || stats.max == -INFINITY)
-      return row.clear_from(0); // sample() sets the status
-    *scratch.log_sum(i) =
-        report_top(row, x, c.vocab, stats.max, row.wanted(s, l),
-                   Workspace(scratch.worker(worker), c.vocab));
+      return row.clear_from(0);  // sample() sets the status
+    *scratch.log_sum(i) = report_top(row, x, c.vocab, stats.max, row.wanted(s, l),
+                                     Workspace(scratch.worker(worker), c.vocab));
     if (is_changed(s, l))
-      memcpy(scratch.raw_row(i), x,
-             sizeof(float) * static_cast<size_t>(c.vocab));
+      memcpy(scratch.raw_row(i), x, sizeof(float) * static_cast<size_t>(c.vocab));
   });
 }
 
-void sample(ov_pool *pool, const LogitChunk &c, const SamplerScratch &scratch,
-            LogprobsMode mode) {
+void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, LogprobsMode mode) {
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 2, [&](int64_t i, int worker) {
     sample_row(c, i, scratch, mode, Workspace(scratch.worker(worker), c.vocab));
   });
 }
 
-} // namespace ov
+}  // namespace ov

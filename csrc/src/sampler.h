@@ -19,55 +19,54 @@ enum class LogprobsMode { kNone, kRaw, kProcessed };
 // A chunk of logit rows: row i of `logits` is row first + i of the sampling
 // arrays and of the output.
 struct LogitChunk {
-  View logits; // [rows, vocab] f32, changed in place
+  View logits;  // [rows, vocab] f32, changed in place
   int64_t first, rows;
   int32_t vocab;
-  const ov_sampling *sampling;
-  ov_sample_output *out;
-  int32_t *last_tokens;
+  const ov_sampling* sampling;
+  ov_sample_output* out;
+  int32_t* last_tokens;
 };
 
 // Memory of the sampler, allocated once per plan; pages are touched only by
 // rows that need them.
 class SamplerScratch {
-public:
+ public:
   SamplerScratch() = default;
   ~SamplerScratch();
-  SamplerScratch(const SamplerScratch &) = delete;
-  SamplerScratch &operator=(const SamplerScratch &) = delete;
+  SamplerScratch(const SamplerScratch&) = delete;
+  SamplerScratch& operator=(const SamplerScratch&) = delete;
 
   bool allocate(int workers, int32_t vocab,
-                int32_t chunk_rows); // false: out of memory
+                int32_t chunk_rows);  // false: out of memory
 
-  char *worker(int index) const { return memory_ + index * worker_bytes_; }
+  char* worker(int index) const { return memory_ + index * worker_bytes_; }
   // Unprocessed logits of a chunk row that will be changed before its token is
   // known.
-  float *raw_row(int64_t row) const { return raw_ + row * raw_stride_; }
-  double *log_sum(int64_t row) const { return log_sums_ + row; }
+  float* raw_row(int64_t row) const { return raw_ + row * raw_stride_; }
+  double* log_sum(int64_t row) const { return log_sums_ + row; }
 
-private:
-  char *memory_ = nullptr;
+ private:
+  char* memory_ = nullptr;
   int64_t worker_bytes_ = 0, memory_bytes_ = 0;
-  float *raw_ = nullptr;
+  float* raw_ = nullptr;
   int64_t raw_stride_ = 0, raw_bytes_ = 0;
-  double *log_sums_ = nullptr;
+  double* log_sums_ = nullptr;
   int64_t log_sums_bytes_ = 0;
 };
 
 // Biases and bans, then repetition, frequency and presence penalties.
-void penalize(ov_pool *pool, const LogitChunk &chunk);
+void penalize(ov_pool* pool, const LogitChunk& chunk);
 
 // -inf where a row's mask bit is 0.
-void mask(ov_pool *pool, const LogitChunk &chunk);
+void mask(ov_pool* pool, const LogitChunk& chunk);
 
 // Statistics of the logits as they are now, for rows that ask; the chosen id's
 // column is filled in by sample().
-void raw_logprobs(ov_pool *pool, const LogitChunk &chunk,
-                  const SamplerScratch &scratch);
+void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
 
 // Picks a token per row (or takes the target), sets last_tokens and status, and
 // completes the log-probabilities.
-void sample(ov_pool *pool, const LogitChunk &chunk,
-            const SamplerScratch &scratch, LogprobsMode mode);
+void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch,
+            LogprobsMode mode);
 
-} // namespace ov
+}  // namespace ov

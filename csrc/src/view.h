@@ -7,16 +7,14 @@
 namespace ov {
 
 struct View {
-  char *data = nullptr; // row 0, first column of the view; nullptr: absent
-  int64_t stride = 0;   // bytes from row to row
-  int32_t dtype = 0;    // ov_type
+  char* data = nullptr;  // row 0, first column of the view; nullptr: absent
+  int64_t stride = 0;    // bytes from row to row
+  int32_t dtype = 0;     // ov_type
   int32_t cols = 0;
 
   explicit operator bool() const { return data != nullptr; }
-  void *row(int64_t r) const { return data + r * stride; }
-  float *f32(int64_t r) const {
-    return reinterpret_cast<float *>(data + r * stride);
-  }
+  void* row(int64_t r) const { return data + r * stride; }
+  float* f32(int64_t r) const { return reinterpret_cast<float*>(data + r * stride); }
 };
 
-} // namespace ov
+}  // namespace ov

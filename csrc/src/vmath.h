@@ -70,57 +70,50 @@ inline Lanes gelu_erf(Lanes x) {
   p = fma(p, t, set1(1.00002368f));
   p = fma(p, t, set1(-1.26551223f));
   const Lanes half_erfc = set1(0.5f) * t * vexp(p - z * z);
-  const Lanes phi =
-      select(less(x, set1(0.0f)), half_erfc, set1(1.0f) - half_erfc);
+  const Lanes phi = select(less(x, set1(0.0f)), half_erfc, set1(1.0f) - half_erfc);
   return select(less_equal(x, x), x * phi, x);
 }
 
 // 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x / (1 + e^(-2u)). Error <=
 // 5e-7 of max(|x|, 1).
 inline Lanes gelu_tanh(Lanes x) {
-  const Lanes u =
-      set1(0.79788456080286536f) * x * fma(set1(0.044715f), x * x, set1(1.0f));
+  const Lanes u = set1(0.79788456080286536f) * x * fma(set1(0.044715f), x * x, set1(1.0f));
   return x / (set1(1.0f) + vexp(set1(-2.0f) * u));
 }
 
 // cos and sin of n arguments, |x| <= 2^20, within half an ulp of f32 (evaluated
 // in f64: three-part Cody-Waite reduction by pi/2, then Taylor polynomials on
 // [-pi/4, pi/4]), times scaling.
-inline void sin_cos(const float *x, int64_t n, float scaling, float *cos_out,
-                    float *sin_out) {
+inline void sin_cos(const float* x, int64_t n, float scaling, float* cos_out, float* sin_out) {
   for (int64_t i = 0; i < n; ++i) {
     const double a = static_cast<double>(x[i]);
     // adding and subtracting 1.5 * 2^52 rounds to an integer
-    const double k =
-        (a * 0.63661977236758134308 + 6755399441055744.0) - 6755399441055744.0;
+    const double k = (a * 0.63661977236758134308 + 6755399441055744.0) - 6755399441055744.0;
     double r = a - k * 1.57079632673412561417e+00;
     r = r - k * 6.07710050630396597660e-11;
     r = r - k * 2.02226624879595063154e-21;
     const double z = r * r;
     const double s =
-        r + r * z *
-                (-1.66666666666666666667e-1 +
-                 z * (8.33333333333333333333e-3 +
-                      z * (-1.98412698412698412698e-4 +
-                           z * (2.75573192239858906526e-6 +
-                                z * (-2.50521083854417187751e-8 +
-                                     z * 1.60590438368216145994e-10)))));
+        r +
+        r * z *
+            (-1.66666666666666666667e-1 +
+             z * (8.33333333333333333333e-3 +
+                  z * (-1.98412698412698412698e-4 +
+                       z * (2.75573192239858906526e-6 +
+                            z * (-2.50521083854417187751e-8 + z * 1.60590438368216145994e-10)))));
     const double c =
-        1.0 +
-        z * (-0.5 +
-             z * (4.16666666666666666667e-2 +
-                  z * (-1.38888888888888888889e-3 +
-                       z * (2.48015873015873015873e-5 +
-                            z * (-2.75573192239858906526e-7 +
-                                 z * (2.08767569878680989792e-9 +
-                                      z * -1.14707455977297247139e-11))))));
+        1.0 + z * (-0.5 + z * (4.16666666666666666667e-2 +
+                               z * (-1.38888888888888888889e-3 +
+                                    z * (2.48015873015873015873e-5 +
+                                         z * (-2.75573192239858906526e-7 +
+                                              z * (2.08767569878680989792e-9 +
+                                                   z * -1.14707455977297247139e-11))))));
     const int64_t quadrant = static_cast<int64_t>(k) & 3;
     const double sine = (quadrant & 1) ? c : s;
     const double cosine = (quadrant & 1) ? s : c;
     sin_out[i] = static_cast<float>((quadrant & 2) ? -sine : sine) * scaling;
-    cos_out[i] =
-        static_cast<float>(((quadrant + 1) & 2) ? -cosine : cosine) * scaling;
+    cos_out[i] = static_cast<float>(((quadrant + 1) & 2) ? -cosine : cosine) * scaling;
   }
 }
 
-} // namespace ov
+}  // namespace ov
