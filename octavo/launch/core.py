@@ -1,0 +1,38 @@
+"""The EngineCore process: joins the core with an executor and a worker.
+
+Neighbours: `octavo/launch/serve.py` (starts it), `octavo/core/engine_core_proc.py`.
+Runs in: EngineCore. Owns: nothing. Knows nothing of: HTTP, text.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from octavo.config.engine import EngineConfig
+from octavo.config.log_settings import LogSettings, start_logging
+from octavo.core.engine_core_proc import run_engine_core
+from octavo.executor.base import Executor
+from octavo.executor.uniproc import UniprocExecutor
+from octavo.transport.child import child_args
+from octavo.worker.worker import Worker
+
+#: name of this module's `main` for `octavo/transport/process.py`
+TARGET = "octavo.launch.core:main"
+
+
+def make_executor(config: EngineConfig) -> Executor:
+    """The executor that the configuration names, not loaded yet."""
+    return UniprocExecutor(Worker(config.model, config.scheduler, config.device))
+
+
+def main() -> None:
+    """The child's whole life; does not return."""
+    args = child_args()
+    settings = msgspec.json.decode(args.options["log"], type=LogSettings)
+
+    def configure(config: EngineConfig) -> None:
+        start_logging(settings, process_name="EngineCore")
+
+    sys.exit(run_engine_core(args, make_executor, configure=configure))

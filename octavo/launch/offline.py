@@ -1,0 +1,35 @@
+"""The engine of `LLM`: core, worker and front end in the caller's process, no sockets.
+
+Neighbours: `octavo/llm.py` (caller). Runs in: the user's process. Owns: nothing.
+Knows nothing of: progress bars, HTTP.
+"""
+
+from __future__ import annotations
+
+from octavo.config.args import EngineArgs
+from octavo.core.engine_core import EngineCore
+from octavo.envs import read_environ
+from octavo.frontend.core_client import InprocClient
+from octavo.frontend.offline_engine import OfflineEngine
+from octavo.launch.core import make_executor
+from octavo.launch.engine_config import find_engine_config
+from octavo.tokenizer.chat_template import ChatTemplate
+from octavo.tokenizer.tokenizer import load_tokenizer
+
+
+def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | None]:
+    """A loaded engine and the model's chat template, if it has one.
+
+    Raises:
+        ConfigError: an option does not fit, or there is no such model.
+        StartupError: the model cannot be loaded.
+    """
+    config = find_engine_config(args, read_environ())
+    model = config.model
+    tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
+    core = EngineCore(config, make_executor(config))
+    engine = OfflineEngine(config, tokenizer, InprocClient(core), core.ready)
+    if not model.chat_template:
+        return engine, None
+    special = {} if tokenizer is None else tokenizer.special_tokens
+    return engine, ChatTemplate(model.chat_template, special)

@@ -1,0 +1,75 @@
+"""`octavo serve`: the server from bound socket to exit code.
+
+    bind and listen -> answer 503 -> start the core's process -> configuration -> web stack,
+    tokenizer, app (the core loads meanwhile) -> handshake -> serve -> drain -> exit code
+
+What is slow to import is in `octavo/launch/front_end.py`, which is imported once the core's process
+is on its way.
+
+Neighbours: `octavo/cli/serve_run.py` (caller), `octavo/launch/core.py` (the child).
+Runs in: API process, main thread. Owns: the order of start-up and of the end.
+Knows nothing of: argv, routes, scheduling.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from contextlib import ExitStack
+
+import msgspec
+
+from octavo.api.listener import bind, tls_context
+from octavo.api.starting import StartingResponder
+from octavo.config.args import EngineArgs, ServerArgs
+from octavo.config.log_settings import resolve_logging
+from octavo.config.resolve import resolve_server
+from octavo.envs import Env
+from octavo.frontend.core_manager import CoreEngineProcManager
+from octavo.launch import core
+from octavo.launch.engine_config import find_engine_config
+from octavo.metrics.startup import StartupTimeline
+
+logger = logging.getLogger(__name__)
+
+
+def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
+    """Serves until a signal or the engine's death; returns the exit code.
+
+    Raises:
+        StartupError: the server cannot start; nothing is left running.
+    """
+    gc.disable()  # nothing made during start-up becomes garbage; front_end freezes the heap
+    timeline = StartupTimeline("APIServer")
+    timeline.end("interpreter, flags")
+    server = resolve_server(server_args, env)
+    for note in server.notes:
+        logger.warning("%s", note)
+    with ExitStack() as stack:
+        listener = bind(server)
+        stack.callback(listener.close)
+        responder = StartingResponder(listener, tls=tls_context(server))
+        responder.start()
+        stack.callback(responder.stop)
+        timeline.end("bind and listen")
+
+        manager = CoreEngineProcManager(
+            core.TARGET,
+            ready_timeout_s=env.engine_ready_timeout_s,
+            options={"log": msgspec.json.encode(resolve_logging(server_args, env)).decode()},
+        )
+        stack.callback(manager.close)
+        timeline.end("start EngineCore")
+        config = find_engine_config(engine_args, env, chat_template=server_args.chat_template)
+        for note in config.notes:
+            logger.info("%s", note)
+        manager.configure(config)
+        timeline.end("model facts, configuration")
+        responder.phase = "loading"
+
+        # FastAPI, uvicorn, tokenizers: while the core's process starts, not before
+        from octavo.launch.front_end import FrontEnd
+
+        timeline.end("import web stack")
+        front_end = FrontEnd(config, server, manager, responder, listener, timeline)
+        return front_end.serve(stack)
