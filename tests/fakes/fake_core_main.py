@@ -1,7 +1,7 @@
 """`main` of an EngineCore process with the fake executor, as `octavo/launch.py` has a real one.
 
 The model's name in the configuration says what goes wrong: `fail-load`, `crash-load`, `fail-step`,
-`crash-step` (the process is gone at once), `hang-load`, `hang-step`.
+`crash-step` (the process is gone at once), `hang-load`, `hang-step`, `slow-step` (20 ms).
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class TroubledExecutor(FakeExecutor):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._trouble == f"hang-{where}":
             threading.Event().wait()
+        if self._trouble == f"slow-{where}":
+            threading.Event().wait(0.02)
 
 
 def main() -> None:
