@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from octavo.api.access_log import QuietPaths
+from octavo.api.access_log import AccessLines
 from octavo.config.engine import SchedulerConfig
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
@@ -405,9 +405,17 @@ def test_middleware_that_is_none_is_a_config_error(name: str) -> None:
 )
 def test_quiet_paths_are_left_out_of_the_access_log(path: str, kept: bool) -> None:
     record = logging.LogRecord(
-        "uvicorn.access", logging.INFO, "f", 1, "%s", ("c", "GET", path, "1.1", 200), None
+        "uvicorn.access",
+        logging.INFO,
+        "f",
+        1,
+        '%s - "%s %s HTTP/%s" %d',
+        ("c", "GET", path, "1.1", 200),
+        None,
     )
-    assert QuietPaths(["/health", "/mine"]).filter(record) is kept
+    assert AccessLines(["/health", "/mine"]).filter(record) is kept
+    if kept:
+        assert record.getMessage() == f'c - "GET {path} HTTP/1.1" 200 OK'
 
 
 def test_requests_and_outputs_are_logged_on_request(caplog: pytest.LogCaptureFixture) -> None:

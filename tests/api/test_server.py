@@ -307,7 +307,7 @@ def test_server_header_is_not_sent_and_access_log_is_quiet_for_probes(
             await client.request("GET", "/v1/models")
         lines = [r.getMessage() for r in caplog.records if r.name == "uvicorn.access"]
         assert len(lines) == 1
-        assert '"GET /v1/models HTTP/1.1" 200' in lines[0]
+        assert '"GET /v1/models HTTP/1.1" 200 OK' in lines[0]
 
     asyncio.run(main())
 

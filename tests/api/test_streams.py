@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from octavo.config.server import ServerConfig
+from octavo.errors import InvalidParameter
 from tests.fakes.api import Api, serving
 from tests.fakes.byte_tokenizer import EOS
 from tests.fakes.fake_async_llm import saying
@@ -146,6 +147,26 @@ def test_c14_one_failed_request_is_500_and_others_finish(stream: bool) -> None:
             assert [a.status for a in answers] == [200, 500, 200]
             assert answers[1].error["message"] == "The step failed."
             assert (await api.client.get("/health")).status == 200
+            await is_idle(api)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_c13_a_mistake_found_late_is_400_with_its_text(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with serving() as api:
+
+            def refuse(*args: Any, **kwargs: Any) -> Any:
+                raise InvalidParameter("Found late.", param="seed")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(api.llm._output, "add_request", refuse)
+                answer = await api.client.chat(stream=stream)
+            assert answer.status == 400
+            assert (answer.error["message"], answer.error["param"]) == ("Found late.", "seed")
             await is_idle(api)
 
     asyncio.run(main())
