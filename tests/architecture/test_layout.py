@@ -22,7 +22,7 @@ HOMES = {
     "uvicorn": ["api/"],
     "zmq": ["transport/"],
     "ray": ["executor/ray.py"],
-    "ctypes": ["ops/library.py", "ops/native.py", "transport/process.py", "platforms/"],
+    "ctypes": ["ops/library.py", "ops/native.py", "transport/child.py", "platforms/"],
     "jinja2": ["tokenizer/"],
     "tokenizers": ["tokenizer/"],
     "huggingface_hub": ["weights/hub.py"],
