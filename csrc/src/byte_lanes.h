@@ -25,6 +25,15 @@ OV_ALWAYS_INLINE void unroll(F&& f) {
   (std::make_integer_sequence<int, N>{});
 }
 
+// Width of codes as Dot tells them apart: only vpmaddubsw cares, and fewer kinds of kernels compile faster.
+constexpr int dot_bits(int bits) {
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+  return bits;
+#else
+  return bits * 0 + 8;
+#endif
+}
+
 #if defined(__AVX512VNNI__)
 
 struct Bytes {

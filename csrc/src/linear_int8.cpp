@@ -21,13 +21,24 @@ struct IntInput {
   int64_t start_stride;
 };
 
+// What multiply() has to do for a kind; kinds share it.
+template <int Bits, bool Minimum, bool Halves>
+struct Form {
+  static constexpr int kBits = Bits;
+  static constexpr bool kMinimum = Minimum;
+  static constexpr bool kHalves = Halves;
+  static constexpr int kRecord = 512 + 64 + (Minimum || Halves ? 64 : 0);  // bytes of a group in a panel
+};
+template <int Kind>
+using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
+
 // Packed tiles, expanded in registers. One tile at a time: the stream of codes stays sequential.
 template <int Kind>
 class DirectSource {
  public:
   using T = Tile<Kind>;
-  static constexpr int kTiles = 1, kBits = T::kBits;
-  static constexpr bool kMinimum = T::kMinimum, kHalves = T::kHalves;
+  using Form = FormOf<Kind>;
+  static constexpr int kTiles = 1;
 
   OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile)
       : reader_(tile_scales(w, tile)), codes_(tile_codes(w, tile)) {}
@@ -53,22 +64,24 @@ class DirectSource {
 };
 
 // Expanded tiles: per group and tile eight quads, then the scales as f32.
-template <int Kind, int Tiles>
+template <class F, int Tiles>
 class PanelSource {
  public:
-  using T = Tile<Kind>;
-  static constexpr int kTiles = Tiles, kBits = T::kBits;
-  static constexpr bool kMinimum = T::kMinimum, kHalves = T::kHalves;
-  static constexpr int kRecord = 512 + 64 + (kMinimum || kHalves ? 64 : 0);
+  using Form = F;
+  static constexpr int kTiles = Tiles;
 
   explicit OV_ALWAYS_INLINE PanelSource(const uint8_t* panel) : panel_(panel), group_(panel) {}
-  OV_ALWAYS_INLINE void begin(int64_t g) { group_ = panel_ + g * Tiles * kRecord; }
+  OV_ALWAYS_INLINE void begin(int64_t g) { group_ = panel_ + g * Tiles * Form::kRecord; }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
-    return load_bytes(group_ + c * kRecord + 64 * Quad);
+    return load_bytes(group_ + c * Form::kRecord + 64 * Quad);
   }
-  OV_ALWAYS_INLINE Lanes first(int c) const { return load(reinterpret_cast<const float*>(group_ + c * kRecord + 512)); }
-  OV_ALWAYS_INLINE Lanes second(int c) const { return load(reinterpret_cast<const float*>(group_ + c * kRecord + 576)); }
+  OV_ALWAYS_INLINE Lanes first(int c) const {
+    return load(reinterpret_cast<const float*>(group_ + c * Form::kRecord + 512));
+  }
+  OV_ALWAYS_INLINE Lanes second(int c) const {
+    return load(reinterpret_cast<const float*>(group_ + c * Form::kRecord + 576));
+  }
 
  private:
   const uint8_t* panel_;
@@ -77,7 +90,7 @@ class PanelSource {
 
 template <int Kind, int Tiles>
 void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
-  using Panel = PanelSource<Kind, Tiles>;
+  using Panel = FormOf<Kind>;
   for (int c = 0; c < Tiles; ++c) {
     ScaleReader<Kind> reader(tile_scales(w, tile + c));
     const uint8_t* codes = tile_codes(w, tile + c);
@@ -97,11 +110,11 @@ void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
 template <int R, class Source>
 OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[R][Source::kTiles]) {
   constexpr int C = Source::kTiles;
-  constexpr bool kMinimum = Source::kMinimum, kHalves = Source::kHalves;
+  constexpr bool kMinimum = Source::Form::kMinimum, kHalves = Source::Form::kHalves;
   unroll<R>([&](auto r) { unroll<C>([&](auto c) { acc[r.value][c.value] = set1(0.0f); }); });
   for (int64_t g = 0; g < in.layout.groups; ++g) {
     source.begin(g);
-    Dot<Source::kBits> dot[R][C];
+    Dot<Source::Form::kBits> dot[R][C];
     const auto start = [&](int half) __attribute__((always_inline)) {
       unroll<R>([&](auto r) {
         unroll<C>([&](auto c) {
@@ -150,9 +163,9 @@ void direct_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64
   store_block(s, row, tile, acc);
 }
 
-template <int Kind, int Tiles, int R>
+template <class Form, int Tiles, int R>
 void panel_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row, const uint8_t* panel) {
-  PanelSource<Kind, Tiles> source(panel);
+  PanelSource<Form, Tiles> source(panel);
   Lanes acc[R][Tiles];
   multiply<R>(source, in, acc);
   store_block(s, row, tile, acc);
@@ -181,7 +194,7 @@ void panel_tiles(const LinearBlock& b, int64_t tile, const IntInput& in, uint8_t
   fill_panel<Kind, Tiles>(*b.segment->weight, tile, panel);
   for_row_parts(b.rows, kIntRows, [&](int64_t first, int64_t count) {
     const IntInput part = at_row(in, first);
-    visit_rows(count, [&](auto r) { panel_rows<Kind, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
+    visit_rows(count, [&](auto r) { panel_rows<FormOf<Kind>, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
   });
 }
 

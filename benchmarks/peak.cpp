@@ -1,0 +1,141 @@
+// What this machine can do at most, in the units of kernels.py: int8, bf16 and f32 multiply-adds and reading memory, on N
+// threads at once. Built by kernels.py with -march=native; one line per figure on standard output.
+//
+// usage: peak THREADS MEGABYTES
+#include <immintrin.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+volatile int64_t sink;
+
+// Best of several runs: work(thread) on all threads, seconds.
+template <class F>
+double best_seconds(int threads, F&& work) {
+  double best = 1e9;
+  for (int repeat = 0; repeat < 7; ++repeat) {
+    const double start = now();
+    std::vector<std::thread> others;
+    for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { work(t); });
+    work(0);
+    for (auto& other : others) other.join();
+    const double seconds = now() - start;
+    best = seconds < best ? seconds : best;
+  }
+  return best;
+}
+
+constexpr int64_t kSteps = 4'000'000;
+
+#if defined(__AVX512VNNI__)
+void int8_steps(int) {
+  __m512i acc[12], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
+  for (auto& x : acc) x = _mm512_setzero_si512();
+  for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : acc) x = _mm512_dpbusd_epi32(x, a, b);
+    asm volatile("" : "+v"(a), "+v"(b));
+  }
+  for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
+  sink = _mm512_reduce_add_epi32(acc[0]);
+}
+constexpr double kInt8Ops = 12.0 * 128;
+#else
+void int8_steps(int) {
+  __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
+  for (auto& x : acc) x = _mm256_setzero_si256();
+  for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 8
+    for (auto& x : acc) x = _mm256_add_epi32(x, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+    asm volatile("" : "+x"(a), "+x"(b));
+  }
+  for (int i = 1; i < 8; ++i) acc[0] = _mm256_add_epi32(acc[0], acc[i]);
+  sink = _mm256_extract_epi32(acc[0], 0);
+}
+constexpr double kInt8Ops = 8.0 * 64;
+#endif
+
+#if defined(__AVX512BF16__)
+void bf16_steps(int) {
+  __m512 acc[12];
+  __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3f80);
+  for (auto& x : acc) x = _mm512_setzero_ps();
+  for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : acc) x = _mm512_dpbf16_ps(x, (__m512bh)a, (__m512bh)b);
+    asm volatile("" : "+v"(a), "+v"(b));
+  }
+  for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
+  sink = static_cast<int64_t>(_mm512_reduce_add_ps(acc[0]));
+}
+#endif
+
+#if defined(__AVX512F__)
+using Float = __m512;
+Float float_set(float x) { return _mm512_set1_ps(x); }
+Float float_fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+constexpr double kFloatOps = 12.0 * 32;
+#else
+using Float = __m256;
+Float float_set(float x) { return _mm256_set1_ps(x); }
+Float float_fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+constexpr double kFloatOps = 12.0 * 16;
+#endif
+void f32_steps(int) {
+  Float acc[12], a = float_set(1.0f), b = float_set(0.5f);
+  for (auto& x : acc) x = float_set(0.0f);
+  for (int64_t i = 0; i < kSteps; ++i) {
+#pragma GCC unroll 12
+    for (auto& x : acc) x = float_fma(a, b, x);
+    asm volatile("" : "+x"(a), "+x"(b));
+  }
+  float out[16];
+  std::memcpy(out, &acc[0], sizeof acc[0]);
+  for (int i = 1; i < 12; ++i) std::memcpy(out, &acc[i], sizeof acc[i]);
+  sink = static_cast<int64_t>(out[0]);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const int threads = std::atoi(argv[1]);
+  const int64_t bytes = std::atoll(argv[2]) << 20;
+  std::printf("int8_gops %.1f\n", kInt8Ops * kSteps * threads / best_seconds(threads, int8_steps) / 1e9);
+#if defined(__AVX512BF16__)
+  std::printf("bf16_gops %.1f\n", 12.0 * 64 * kSteps * threads / best_seconds(threads, bf16_steps) / 1e9);
+#endif
+  std::printf("f32_gops %.1f\n", kFloatOps * kSteps * threads / best_seconds(threads, f32_steps) / 1e9);
+
+  char* memory = static_cast<char*>(mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (memory == MAP_FAILED) return 1;
+  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  std::memset(memory, 1, static_cast<size_t>(bytes));
+  const int64_t share = bytes / threads / 4096 * 4096;
+  const auto read = [&](int t) {
+    const __m256i* p = reinterpret_cast<const __m256i*>(memory + t * share);
+    __m256i x = _mm256_setzero_si256(), y = x;
+    for (int64_t i = 0; i < share / 32; i += 4) {
+      _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2048, _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2112, _MM_HINT_T0);
+      x = _mm256_xor_si256(x, _mm256_xor_si256(p[i], p[i + 1]));
+      y = _mm256_xor_si256(y, _mm256_xor_si256(p[i + 2], p[i + 3]));
+    }
+    sink = _mm256_extract_epi64(_mm256_xor_si256(x, y), 0);
+  };
+  std::printf("read_gbs %.2f\n", static_cast<double>(share * threads) / best_seconds(threads, read) / 1e9);
+  return 0;
+}
