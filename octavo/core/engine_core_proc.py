@@ -78,7 +78,6 @@ def run_engine_core(
     Returns:
         The exit status.
     """
-    gc.disable()  # nothing made during start-up becomes garbage; see _freeze_heap
     die_with_parent(args)
     engine_index = int(args.options["engine_index"])
     name_process("Octavo::EngineCore" + (f"_DP{engine_index}" if engine_index else ""))
@@ -232,7 +231,8 @@ class EngineCoreProc:
 
 
 def _freeze_heap() -> None:
-    """What start-up made lives as long as the process: no collection need look at it, ever."""
+    """What start-up made lives as long as the process: no collection need look at it, ever. Until
+    now the collector was off (`octavo/transport/process.py`)."""
     gc.freeze()
     gc.enable()
 

@@ -103,7 +103,8 @@ def start_child(name: str, target: str, options: Mapping[str, str]) -> ChildProc
 
     Args:
         name: what it is, for messages.
-        target: `module:function` to call in the child, without arguments.
+        target: `module:function` to call in the child, without arguments. The garbage collector
+            is off until it calls `gc.enable`.
         options: what the child finds in `child_args().options`. Everybody can see it.
 
     Raises:
@@ -148,5 +149,9 @@ def runtime_dir_bases() -> list[str]:
 def _bootstrap(target: str) -> str:
     module, function = target.split(":")
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # appended, not inserted: the package's folder may be site-packages, which must come last
-    return f"import sys; sys.path.append({root!r}); from {module} import {function}; {function}()"
+    # The collector would only look at what imports make, all of which stays; the child turns it on.
+    # Appended, not inserted: the package's folder may be site-packages, which must come last.
+    return (
+        f"import gc, sys; gc.disable(); sys.path.append({root!r}); "
+        f"from {module} import {function}; {function}()"
+    )
