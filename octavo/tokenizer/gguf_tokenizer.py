@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 PREFIX: Final = "tokenizer.ggml."
 CONTROL: Final = 3  # token types of the GGUF specification
 USER_DEFINED: Final = 4
+MAX_PIECE_CHARACTERS: Final = 1024  # of a SentencePiece token; real ones have at most 128
 SPACE_MARK: Final = "\u2581"  # how SentencePiece spells a space
 
 #: name in chat templates -> key of its id
@@ -62,6 +63,10 @@ class _Builder:
                 f"{gguf.path} has no vocabulary; name a tokenizer with --tokenizer, or use a GGUF "
                 "file that has one."
             )
+        self._special_ids = self._read_special_ids()
+        self._special_tokens = {
+            name: self._tokens[token_id] for name, token_id in self._special_ids.items()
+        }
 
     def build(self) -> LoadedTokenizer:
         kind = self._gguf.text(f"{PREFIX}model")
@@ -82,14 +87,9 @@ class _Builder:
             tokenizer, adds_bos = build()
         except Exception as error:  # the library raises bare exceptions on what it cannot use
             raise self._gguf.damaged(f"its vocabulary does not fit together ({error})") from error
-        special_ids = self._special_ids()
         self._add_marked_tokens(tokenizer)
-        self._add_post_processor(tokenizer, special_ids, adds_bos)
-        return LoadedTokenizer(
-            tokenizer,
-            {name: self._tokens[token_id] for name, token_id in special_ids.items()},
-            self._chat_templates(),
-        )
+        self._add_post_processor(tokenizer, adds_bos)
+        return LoadedTokenizer(tokenizer, self._special_tokens, self._chat_templates())
 
     # ---- kinds of vocabulary: the tokenizer, and whether BOS is added unless the file says so
 
@@ -148,13 +148,15 @@ class _Builder:
 
     def _fallback_bpe(self, vocab: dict[str, int], scores: Mapping[str, float]) -> Tokenizer:
         stored = self._strings("merges")
+        longest = max(map(len, vocab))
+        if longest > MAX_PIECE_CHARACTERS:  # all ways to cut it are tried
+            raise ValueError(f"a token has {longest} characters")
         merges = split_merges(stored) if stored else merges_from_scores(vocab, scores)
-        unknown = self._gguf.integer(f"{PREFIX}unknown_token_id")
         return Tokenizer(
             BPE(
                 vocab=vocab,
                 merges=merges,
-                unk_token=None if unknown is None else self._token(unknown),
+                unk_token=self._special_tokens.get("unk_token"),
                 fuse_unk=True,
                 byte_fallback=True,
             )
@@ -173,21 +175,12 @@ class _Builder:
             raise self._gguf.damaged(f"it has {len(self._tokens)} tokens but {len(scores)} scores")
         return scores
 
-    def _token(self, token_id: int) -> str:
-        if not 0 <= token_id < len(self._tokens):
-            raise self._gguf.damaged(
-                f"it names the special token {token_id}, but has {len(self._tokens)} tokens"
-            )
-        return self._tokens[token_id]
-
-    def _special_ids(self) -> dict[str, int]:
-        ids: dict[str, int] = {}
-        for name, key in _SPECIAL_KEYS.items():
-            token_id = self._gguf.integer(PREFIX + key)
-            if token_id is not None:
-                self._token(token_id)  # in range
-                ids[name] = token_id
-        return ids
+    def _read_special_ids(self) -> dict[str, int]:
+        """Ids by their names in chat templates. An id outside the vocabulary is no token: some
+        files write such a number for "none"."""
+        ids = {name: self._gguf.integer(PREFIX + key) for name, key in _SPECIAL_KEYS.items()}
+        num_tokens = len(self._tokens)
+        return {name: i for name, i in ids.items() if i is not None and 0 <= i < num_tokens}
 
     def _pre_tokenizer(self) -> PreTokenizer:
         name = self._gguf.text(f"{PREFIX}pre")
@@ -222,21 +215,19 @@ class _Builder:
             else:
                 tokenizer.add_tokens(added)
 
-    def _add_post_processor(
-        self, tokenizer: Tokenizer, special_ids: dict[str, int], adds_bos: bool
-    ) -> None:
+    def _add_post_processor(self, tokenizer: Tokenizer, adds_bos: bool) -> None:
         asked = self._gguf.flag(f"{PREFIX}add_bos_token")
         parts = ["$A"]
-        if (adds_bos if asked is None else asked) and "bos_token" in special_ids:
+        if (adds_bos if asked is None else asked) and "bos_token" in self._special_ids:
             parts.insert(0, "bos_token")
-        if self._gguf.flag(f"{PREFIX}add_eos_token") and "eos_token" in special_ids:
+        if self._gguf.flag(f"{PREFIX}add_eos_token") and "eos_token" in self._special_ids:
             parts.append("eos_token")
         if len(parts) > 1:
             tokenizer.post_processor = TemplateProcessing(
                 single=parts,
                 special_tokens=[
                     {"id": name, "ids": [token_id], "tokens": [self._tokens[token_id]]}
-                    for name, token_id in special_ids.items()
+                    for name, token_id in self._special_ids.items()
                 ],
             )
 

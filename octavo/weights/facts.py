@@ -12,7 +12,7 @@ from typing import Any
 from octavo.config.facts import CheckpointFacts
 from octavo.errors import StartupError
 from octavo.weights.gguf import GGUFFile, joined_tensors, open_shards
-from octavo.weights.gguf_config import gguf_config, gguf_eos_token_ids
+from octavo.weights.gguf_config import MAX_SIZE, gguf_config, gguf_eos_token_ids
 from octavo.weights.hf_config import read_hf_config
 from octavo.weights.json_file import read_json_object
 from octavo.weights.safetensors import SafetensorsFile, safetensors_paths
@@ -43,7 +43,7 @@ def _gguf_facts(path: str) -> CheckpointFacts:
         vocab_size=config["vocab_size"],
         max_position_embeddings=config["max_position_embeddings"],
         weight_bytes=sum(info.num_bytes for info in tensors.values()),
-        eos_token_ids=gguf_eos_token_ids(first),
+        eos_token_ids=gguf_eos_token_ids(first, config["vocab_size"]),
         chat_template=first.text("tokenizer.chat_template"),
         default_name=first.text("general.name") or os.path.basename(path).removesuffix(".gguf"),
     )
@@ -62,17 +62,18 @@ def _folder_facts(path: str) -> CheckpointFacts:
     generation_path = os.path.join(path, GENERATION_CONFIG_NAME)
     generation = read_json_object(generation_path) if os.path.isfile(generation_path) else {}
     eos_ids = _token_ids(config.get("eos_token_id")) + _token_ids(generation.get("eos_token_id"))
+    vocab_size = _size(config, "vocab_size", path)
     dtype = config.get("torch_dtype")
     return CheckpointFacts(
         path=path,
         format="safetensors",
         architecture=config["architectures"][0],
         hf_config=config,
-        vocab_size=_size(config, "vocab_size", path),
+        vocab_size=vocab_size,
         max_position_embeddings=_size(config, "max_position_embeddings", path),
         torch_dtype=dtype.removeprefix("torch.") if isinstance(dtype, str) else None,
         weight_bytes=weight_bytes,
-        eos_token_ids=list(dict.fromkeys(eos_ids)),
+        eos_token_ids=list(dict.fromkeys(i for i in eos_ids if 0 <= i < vocab_size)),
         generation_config=generation,
         default_name=os.path.basename(os.path.abspath(path)),
     )
@@ -80,7 +81,7 @@ def _folder_facts(path: str) -> CheckpointFacts:
 
 def _size(config: dict[str, Any], key: str, path: str) -> int:
     value = config.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_SIZE:
         raise StartupError(f"{path}/config.json: {key} is {value!r}, not a positive whole number.")
     return value
 

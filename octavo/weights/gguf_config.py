@@ -17,6 +17,8 @@ from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
 
 DEFAULT_ROPE_THETA: Final = 10000.0
+MAX_SIZE: Final = 1 << 31
+MAX_F32: Final = 3.4e38
 #: the same in all of Llama 3.1, 3.2 and 3.3; the metadata does not hold them
 LLAMA3_LOW_FREQ_FACTOR: Final = 1.0
 LLAMA3_HIGH_FREQ_FACTOR: Final = 4.0
@@ -60,10 +62,11 @@ def gguf_config(gguf: GGUFFile, tensors: dict[str, TensorInfo]) -> dict[str, Any
     return _ConfigReader(gguf, tensors).read()
 
 
-def gguf_eos_token_ids(gguf: GGUFFile) -> list[int]:
-    """Ids that end generation: end of sequence, of turn and of message, without duplicates."""
+def gguf_eos_token_ids(gguf: GGUFFile, vocab_size: int) -> list[int]:
+    """Ids that end generation: end of sequence, of turn and of message, without duplicates. Ids
+    outside the vocabulary stand for "none" in some files."""
     ids = [gguf.integer(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
-    return list(dict.fromkeys(token_id for token_id in ids if token_id is not None))
+    return list(dict.fromkeys(i for i in ids if i is not None and 0 <= i < vocab_size))
 
 
 class _ConfigReader:
@@ -81,9 +84,9 @@ class _ConfigReader:
             )
         num_heads = self._needed("attention.head_count")
         hidden_size = self._needed("embedding_length")
-        if num_heads < 1 or hidden_size < 1:
-            raise gguf.damaged(f"it claims {num_heads} attention heads of {hidden_size} in all")
         head_dim = self._integer("attention.key_length") or hidden_size // num_heads
+        if not 0 < head_dim < MAX_SIZE:
+            raise gguf.damaged(f"its attention heads have the size {head_dim}")
         value_dim = self._integer("attention.value_length") or head_dim
         if value_dim != head_dim:
             raise ConfigError(
@@ -94,11 +97,12 @@ class _ConfigReader:
         epsilon = self._number("attention.layer_norm_rms_epsilon")
         if epsilon is None:
             raise gguf.damaged(f"it lacks {self._prefix}.attention.layer_norm_rms_epsilon")
-        eos_ids = gguf_eos_token_ids(gguf)
+        vocab_size = self._vocab_size()
+        eos_ids = gguf_eos_token_ids(gguf, vocab_size)
         config: dict[str, Any] = {
             "architectures": [self._architecture.hf_architecture],
             "model_type": self._architecture.model_type,
-            "vocab_size": self._vocab_size(),
+            "vocab_size": vocab_size,
             "hidden_size": hidden_size,
             "intermediate_size": self._needed("feed_forward_length"),
             "num_hidden_layers": self._needed("block_count"),
@@ -106,7 +110,7 @@ class _ConfigReader:
             "num_key_value_heads": self._num_key_value_heads(num_heads),
             "head_dim": head_dim,
             "rms_norm_eps": _shortest_f32(epsilon),
-            "rope_theta": _shortest_f32(self._number("rope.freq_base") or DEFAULT_ROPE_THETA),
+            "rope_theta": _shortest_f32(self._rope_theta()),
             "rope_scaling": self._rope_scaling(head_dim),
             "max_position_embeddings": self._needed("context_length"),
             # the converter writes the output projection only when it is a matrix of its own
@@ -142,10 +146,22 @@ class _ConfigReader:
         value = self._integer(key)
         if value is None:
             raise self._gguf.damaged(f"it lacks {self._prefix}.{key}")
+        if not 0 < value < MAX_SIZE:
+            raise self._gguf.damaged(f"{self._prefix}.{key} is {value}")
         return value
 
     def _number(self, key: str) -> float | None:
-        return self._gguf.number(f"{self._prefix}.{key}")
+        """A number that single precision can hold: no infinity, no NaN."""
+        value = self._gguf.number(f"{self._prefix}.{key}")
+        if value is not None and not abs(value) < MAX_F32:  # NaN compares false
+            raise self._gguf.damaged(f"{self._prefix}.{key} is {value}")
+        return value
+
+    def _rope_theta(self) -> float:
+        theta = self._number("rope.freq_base") or DEFAULT_ROPE_THETA
+        if theta < 1:
+            raise self._gguf.damaged(f"{self._prefix}.rope.freq_base is {theta}")
+        return theta
 
     def _num_key_value_heads(self, num_heads: int) -> int:
         count = self._integer("attention.head_count_kv") or num_heads
@@ -188,10 +204,9 @@ class _ConfigReader:
     def _rope_factors(self, factors: list[float], head_dim: int) -> dict[str, Any]:
         """Llama 3's scaling, which the converter stores as what it comes to: one divisor per
         frequency. Divisors that are not Llama 3's are what HF calls longrope."""
-        if len(factors) != head_dim // 2 or not all(factor > 0 for factor in factors):
+        if len(factors) != head_dim // 2 or not all(0 < factor < MAX_F32 for factor in factors):
             raise self._gguf.damaged("rope_freqs.weight does not have one factor per frequency")
-        theta = self._number("rope.freq_base") or DEFAULT_ROPE_THETA
-        expected = _llama3_factors(theta, head_dim, max(factors))
+        expected = _llama3_factors(self._rope_theta(), head_dim, max(factors))
         if all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(factors, expected, strict=True)):
             return {
                 "rope_type": "llama3",

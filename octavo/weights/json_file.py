@@ -22,7 +22,7 @@ def read_json_object(path: str) -> dict[str, Any]:
     name = os.path.basename(path)
     try:
         with open(path, "rb") as file:
-            value = json.load(file)
+            value = json.load(file, parse_int=_small_int)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
@@ -31,6 +31,14 @@ def read_json_object(path: str) -> dict[str, Any]:
         ) from None
     if not isinstance(value, dict):
         raise StartupError(f"{path} is not a JSON object; download {name} again.")
+    return value
+
+
+def _small_int(digits: str) -> int:
+    """Numbers that any process can be told; nothing in a checkpoint counts further."""
+    value = int(digits)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"it has the number {digits[:30]}")
     return value
 
 

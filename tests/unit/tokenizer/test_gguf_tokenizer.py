@@ -6,12 +6,14 @@ import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from octavo.errors import ConfigError, StartupError
+from octavo.errors import ConfigError, OctavoError, StartupError
 from octavo.tokenizer.gguf_tokenizer import merges_from_scores, split_merges
 from octavo.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
-from tests.fakes.gguf_writer import I32, Typed, write_gguf
+from tests.fakes.gguf_writer import I32, Typed, gguf_bytes, write_gguf
 from tests.fakes.vocabularies import CORPUS, byte_level_metadata, sentencepiece_metadata
 
 
@@ -140,7 +142,6 @@ def test_named_chat_templates_are_found(tmp_path: Path) -> None:
         ({"merges": ["a"]}, "its vocabulary does not fit together"),
         ({"merges": ["not there"]}, "its vocabulary does not fit together"),
         ({"token_type": Typed(I32, [1, 2], is_array=True)}, "tokens but 2 types"),
-        ({"bos_token_id": 10**6}, "names the special token 1000000"),
     ],
 )
 def test_a_vocabulary_that_does_not_fit_is_one_sentence(
@@ -154,6 +155,43 @@ def test_a_vocabulary_that_does_not_fit_is_one_sentence(
 def test_scores_must_match_the_tokens(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="tokens but 0 scores"):
         load(tmp_path, sentencepiece_metadata(scores=None))
+
+
+def test_a_special_id_outside_the_vocabulary_means_none(tmp_path: Path) -> None:
+    tokenizer = load(tmp_path, byte_level_metadata("llama-bpe", bos_token_id=2**32 - 1))
+    assert tokenizer.bos_token is None
+    assert tokenizer.encode("a") == tokenizer.encode("a", add_special_tokens=False)
+
+
+def test_an_absurdly_long_piece_is_refused_before_it_is_cut_in_all_ways(tmp_path: Path) -> None:
+    metadata = sentencepiece_metadata()
+    metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"][:-1], "a" * 10**6]  # type: ignore[index]
+    with pytest.raises(StartupError, match="a token has 1000000 characters"):
+        load(tmp_path, metadata)
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "sentencepiece"])
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_changed_bytes_never_end_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, kind: str, data: st.DataObject
+) -> None:
+    metadata = byte_level_metadata() if kind == "byte-level" else sentencepiece_metadata()
+    content = bytearray(gguf_bytes(metadata))
+    place = st.one_of(st.integers(0, 400), st.integers(0, len(content)))
+    for start, change in data.draw(
+        st.lists(st.tuples(place, st.binary(min_size=1, max_size=4)), min_size=1, max_size=3)
+    ):
+        content[start : start + len(change)] = change
+    path = tmp_path_factory.mktemp("fuzz") / "m.gguf"
+    path.write_bytes(content)
+    try:
+        tokenizer = load_tokenizer(str(path))
+        tokenizer.decode(tokenizer.encode("hello 123 \u20ac"))
+    except OctavoError:
+        pass  # the one kind of error there may be
+    finally:
+        path.unlink()
 
 
 def test_a_file_without_a_vocabulary_says_what_to_do(tmp_path: Path) -> None:

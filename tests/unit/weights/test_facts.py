@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from octavo.errors import ConfigError, StartupError
+from octavo.errors import ConfigError, OctavoError, StartupError
 from octavo.weights.facts import read_facts
-from tests.fakes.gguf_writer import llama_metadata, llama_tensors, num_bytes, write_gguf
-from tests.fakes.safetensors_writer import write_checkpoint
+from tests.fakes.gguf_writer import gguf_bytes, llama_metadata, llama_tensors, num_bytes, write_gguf
+from tests.fakes.safetensors_writer import llama_config, write_checkpoint
 
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**64), 2**64) | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "rope_type", "factor", "x"]), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
 WEIGHTS = {"model.norm.weight": np.ones(32, np.float32)}
 
 
@@ -106,3 +118,35 @@ def test_reading_facts_loads_no_heavy_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(0, 2200), st.binary(min_size=1, max_size=8)), min_size=1, max_size=3
+    )
+)
+def test_changed_bytes_of_a_gguf_file_never_end_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[int, bytes]]
+) -> None:
+    data = bytearray(gguf_bytes(llama_metadata(), llama_tensors()))
+    for place, replacement in changes:
+        data[place : place + len(replacement)] = replacement
+    path = tmp_path_factory.mktemp("fuzz") / "m.gguf"
+    path.write_bytes(data)
+    try:
+        msgspec.msgpack.encode(read_facts(str(path)))  # facts cross a process boundary
+    except OctavoError:
+        pass  # the one kind of error there may be
+    finally:
+        path.unlink()
+
+
+@settings(max_examples=150, deadline=None)
+@given(key=st.sampled_from(sorted(llama_config())), value=JSON_VALUES)
+def test_any_value_in_a_config_never_ends_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, key: str, value: object
+) -> None:
+    folder = write_checkpoint(tmp_path_factory.mktemp("fuzz"), WEIGHTS, **{key: value})
+    with contextlib.suppress(OctavoError):  # the one kind of error there may be
+        msgspec.msgpack.encode(read_facts(folder))

@@ -13,6 +13,7 @@ from octavo.weights.gguf import GGUFFile
 from octavo.weights.gguf_config import gguf_config, gguf_eos_token_ids
 from tests.fakes.gguf_writer import (
     U32,
+    U64,
     FakeTensor,
     Typed,
     llama_metadata,
@@ -142,7 +143,12 @@ def test_other_factors_are_longrope(tmp_path: Path) -> None:
         ({"llama__expert_count": 8}, "mixture-of-experts"),
         ({"llama__block_count": None}, "it lacks llama.block_count"),
         ({"llama__block_count": "two"}, "block_count is not a list"),
-        ({"llama__attention__head_count": 0}, "claims 0 attention heads"),
+        ({"llama__attention__head_count": 0}, "head_count is 0"),
+        ({"llama__attention__head_count": 64}, "its attention heads have the size 0"),
+        ({"llama__context_length": Typed(U64, 2**63)}, f"context_length is {2**63}"),
+        ({"llama__rope__freq_base": float("nan")}, "freq_base is nan"),
+        ({"llama__rope__freq_base": -5.0}, r"freq_base is -5\.0"),
+        ({"llama__attention__layer_norm_rms_epsilon": float("inf")}, "epsilon is inf"),
         ({"llama__attention__head_count_kv": 3}, "4 query heads do not divide by 3"),
         ({"llama__attention__head_count_kv": [2, 1]}, "layers with different"),
         ({"llama__attention__value_length": 4}, "value heads of 4"),
@@ -161,7 +167,8 @@ def test_end_tokens_are_collected_without_duplicates(tmp_path: Path) -> None:
     metadata = {
         "tokenizer.ggml.eos_token_id": 7,
         "tokenizer.ggml.eot_token_id": 9,
-        "tokenizer.ggml.eom_token_id": 7,
+        "tokenizer.ggml.eom_token_id": 2**32 - 1,  # how some files write "none"
     }
     gguf = GGUFFile(write_gguf(tmp_path / "m.gguf", metadata))
-    assert gguf_eos_token_ids(gguf) == [7, 9]
+    assert gguf_eos_token_ids(gguf, 10) == [7, 9]
+    assert gguf_eos_token_ids(gguf, 9) == [7]
