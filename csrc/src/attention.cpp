@@ -26,6 +26,9 @@ struct Bf16Cache {
   using Vector = Pairs;
   static constexpr int kPerWord = 2;
   static Vector load(const char* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); }
+  static Vector load_part(const char* p, int n) {
+    return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n);
+  }
   static Vector broadcast(const char* p) {
     uint32_t word;
     memcpy(&word, p, sizeof word);
@@ -38,6 +41,9 @@ struct F32Cache {
   using Vector = Lanes;
   static constexpr int kPerWord = 1;
   static Vector load(const char* p) { return ov::load(reinterpret_cast<const float*>(p)); }
+  static Vector load_part(const char* p, int n) {
+    return ov::load_part(reinterpret_cast<const float*>(p), n);
+  }
   static Vector broadcast(const char* p) {
     float word;
     memcpy(&word, p, sizeof word);
@@ -64,6 +70,9 @@ struct State {
   State(float* memory, int capacity)
       : max(memory), sum(memory + capacity), out(memory + 2 * capacity) {}
 };
+
+// Accumulators of V are whole vectors.
+int padded_v(const KvShape& s) { return (s.v_dim + kLanes - 1) / kLanes * kLanes; }
 
 int64_t state_floats(int capacity, int v_pad) { return int64_t{capacity} * (v_pad + 2); }
 
@@ -144,29 +153,40 @@ void each_row_block(int vectors, F&& f) {
   }
 }
 
-// out[m][16 * n ..] = sum over sub-blocks and their words, rising, of
-// weights[m] x V.
-template <class Cache, int kRows, int kCols>
-void value_block(const char* weights, int64_t weight_stride, const char* const* v, int subs,
-                 int64_t v_stride, float* out, int64_t out_stride) {
+struct ValueArgs {
+  const char* weights;
+  int64_t weight_stride;
+  const char* const* v;  // per sub-block, at the first dim of the block
+  int subs;
+  int64_t v_stride;  // bytes from word to word
+  float* out;
+  int64_t out_stride;
+  int dims;  // dims left, what a partial block has
+};
+
+// out[m][16 * n ..] = sum over sub-blocks and their words, rising, of weights[m] x V.
+template <class Cache, int kRows, int kCols, bool kIsPartial>
+void value_block(const ValueArgs& a) {
   constexpr int kWords = kSubBlock / Cache::kPerWord;
   Lanes acc[kRows][kCols];
   for (int m = 0; m < kRows; ++m)
     for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
-  for (int s = 0; s < subs; ++s) {
-    const char* row = v[s];
-    for (int w = 0; w < kWords; ++w, row += v_stride) {
+  for (int s = 0; s < a.subs; ++s) {
+    const char* row = a.v[s];
+    for (int w = 0; w < kWords; ++w, row += a.v_stride) {
       typename Cache::Vector value[kCols];
-      for (int n = 0; n < kCols; ++n) value[n] = Cache::load(row + 64 * n);
+      for (int n = 0; n < kCols; ++n)
+        value[n] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + 64 * n);
       for (int m = 0; m < kRows; ++m) {
-        const auto weight = Cache::broadcast(weights + m * weight_stride + 4 * (s * kWords + w));
+        const auto weight =
+            Cache::broadcast(a.weights + m * a.weight_stride + 4 * (s * kWords + w));
         for (int n = 0; n < kCols; ++n)
           acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
       }
     }
   }
   for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) store(out + m * out_stride + n * kLanes, acc[m][n]);
+    for (int n = 0; n < kCols; ++n) store(a.out + m * a.out_stride + n * kLanes, acc[m][n]);
 }
 
 template <class Cache>
@@ -184,7 +204,6 @@ void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
         q += 2 * s.k_pad;
       } else {
         memcpy(q, x, sizeof(float) * static_cast<size_t>(s.k_dim));
-        memset(q + 4 * s.k_dim, 0, sizeof(float) * static_cast<size_t>(s.k_pad - s.k_dim));
         q += 4 * s.k_pad;
       }
     }
@@ -263,10 +282,10 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
       if constexpr (Cache::kPerWord == 2) {
         auto* tail = reinterpret_cast<uint16_t*>(ws.v_tail);
         for (int t = valid; t < kSubBlock; ++t)
-          for (int d = 0; d < s.v_pad; ++d) tail[(t / 2) * 2 * s.v_pad + 2 * d + (t & 1)] = 0;
+          for (int d = 0; d < s.v_dim; ++d) tail[(t / 2) * 2 * s.v_dim + 2 * d + (t & 1)] = 0;
       } else {
-        memset(ws.v_tail + int64_t{4} * valid * s.v_pad, 0,
-               static_cast<size_t>(4 * (kSubBlock - valid) * s.v_pad));
+        memset(ws.v_tail + int64_t{4} * valid * s.v_dim, 0,
+               static_cast<size_t>(4 * (kSubBlock - valid) * s.v_dim));
       }
       v[i] = ws.v_tail;
     }
@@ -290,21 +309,25 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
   const char* weights = Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights)
                                              : reinterpret_cast<const char*>(ws.scores);
   constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
-  const int64_t v_stride = int64_t{4} * s.v_pad;
+  const int64_t v_stride = int64_t{4} * s.v_dim;
+  const int v_pad = padded_v(s);
   each_row_block(tile.vectors, [&](int m, auto rows) {
     constexpr int kRows = decltype(rows)::value;
     const char* w = weights + m * kWeightStride;
-    float* out = result.out + int64_t{m} * s.v_pad;
+    float* out = result.out + int64_t{m} * v_pad;
     const char* shifted[kSubsPerPartition];
-    for (int d = 0; d < s.v_pad;) {
+    for (int d = 0; d < s.v_dim;) {
       for (int i = 0; i < subs; ++i) shifted[i] = v[i] + int64_t{4} * d;
-      if (d + kBlockCols * kLanes <= s.v_pad) {
-        value_block<Cache, kRows, kBlockCols>(w, kWeightStride, shifted, subs, v_stride, out + d,
-                                              s.v_pad);
+      const ValueArgs args{w, kWeightStride, shifted, subs, v_stride, out + d, v_pad, s.v_dim - d};
+      if (d + kBlockCols * kLanes <= s.v_dim) {
+        value_block<Cache, kRows, kBlockCols, false>(args);
         d += kBlockCols * kLanes;
-      } else {
-        value_block<Cache, kRows, 1>(w, kWeightStride, shifted, subs, v_stride, out + d, s.v_pad);
+      } else if (d + kLanes <= s.v_dim) {
+        value_block<Cache, kRows, 1, false>(args);
         d += kLanes;
+      } else {
+        value_block<Cache, kRows, 1, true>(args);
+        d = s.v_dim;
       }
     }
   });
@@ -355,7 +378,7 @@ void finish(const AttentionArgs& a, const Tile& tile, const State& total) {
       factor = vexp(before - top);
       sum = fma(sum, factor, vexp(sink - top));
     }
-    const float* o = total.out + int64_t{m} * s.v_pad;
+    const float* o = total.out + int64_t{m} * padded_v(s);
     float* y = a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
     for (int d = 0; d < s.v_dim; d += kLanes) {
       const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
@@ -377,15 +400,16 @@ AttentionScratch::~AttentionScratch() {
   if (tile_request_) ov_memory_unmap(tile_request_, tiles_bytes_);
 }
 
-bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_pad, int v_pad,
+bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_dim, int v_dim,
                                 int64_t max_tokens) {
+  const int v_pad = (v_dim + kLanes - 1) / kLanes * kLanes;
   int capacity = 0;
   for (int heads = 1; heads <= max_heads_per_kv; ++heads) {
     const int c = vector_capacity(heads);
     capacity = c > capacity ? c : capacity;
   }
   num_workers_ = workers;
-  worker_bytes_ = (Workspace::bytes(capacity, k_pad, v_pad) + 4095) / 4096 * 4096;
+  worker_bytes_ = (Workspace::bytes(capacity, k_dim, v_pad) + 4095) / 4096 * 4096;
   slot_floats_ = state_floats(capacity, v_pad);
   num_folds_ = 4 * workers;
   num_slots_ = 32 * workers;
@@ -434,7 +458,7 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
     return t;
   };
   const auto workspace = [&](int worker) {
-    return Workspace(scratch.worker(worker), capacity, s.k_pad, s.v_pad);
+    return Workspace(scratch.worker(worker), capacity, s.k_pad, padded_v(s));
   };
   const auto load_tile = [&](const Tile& tile, const Workspace& ws) {
     s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q)
@@ -457,7 +481,7 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
     Item items[kMaxItems];
     const int limit = scratch.num_slots_ < kMaxItems ? scratch.num_slots_ : kMaxItems;
     for (int32_t task = 0; task < num_tasks; ++task)
-      clear(State(scratch.folds_ + task * scratch.slot_floats_, capacity), capacity, s.v_pad);
+      clear(State(scratch.folds_ + task * scratch.slot_floats_, capacity), capacity, padded_v(s));
     int32_t task = 0, partition = -1;
     while (task < num_tasks) {
       int num_items = 0;
@@ -480,7 +504,7 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
       for (int i = 0; i < num_items; ++i)
         fold(State(scratch.folds_ + items[i].task * scratch.slot_floats_, capacity),
              State(scratch.slots_ + i * scratch.slot_floats_, capacity),
-             task_tile(items[i].task).vectors, s.v_pad);
+             task_tile(items[i].task).vectors, padded_v(s));
     }
     for (int32_t t = 0; t < num_tasks; ++t)
       finish(a, task_tile(t), State(scratch.folds_ + t * scratch.slot_floats_, capacity));
@@ -492,10 +516,10 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
     const Tile tile = task_tile(task);
     const State partial(ws.partial, capacity), total(ws.total, capacity);
     load_tile(tile, ws);
-    clear(total, capacity, s.v_pad);
+    clear(total, capacity, padded_v(s));
     for (int32_t p = tile.low / kPartition; p * kPartition < tile.high; ++p) {
       compute(tile, p, ws, partial);
-      fold(total, partial, tile.vectors, s.v_pad);
+      fold(total, partial, tile.vectors, padded_v(s));
     }
     finish(a, tile, total);
   });

@@ -40,9 +40,9 @@ class AttentionScratch {
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
 
-  // False: out of memory. max_heads_per_kv, k_pad, v_pad: largest of any layer;
+  // False: out of memory. max_heads_per_kv, k_dim, v_dim: largest of any layer;
   // max_tokens, max_requests bound a step.
-  bool allocate(int workers, int max_heads_per_kv, int k_pad, int v_pad, int64_t max_tokens);
+  bool allocate(int workers, int max_heads_per_kv, int k_dim, int v_dim, int64_t max_tokens);
 
   char* worker(int index) const { return workers_ + index * worker_bytes_; }
 

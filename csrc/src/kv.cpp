@@ -9,13 +9,12 @@ KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
   s.num_kv_heads = layer.num_kv_heads;
   s.k_dim = layer.k_head_dim;
   s.v_dim = layer.v_head_dim;
-  s.k_pad = static_cast<int32_t>(layer.k_head_dim + (layer.k_head_dim & 1));
-  s.v_pad = static_cast<int32_t>((layer.v_head_dim + kLanes - 1) / kLanes * kLanes);
+  s.k_pad = layer.k_head_dim + (layer.dtype == OV_BF16 ? layer.k_head_dim & 1 : 0);
   s.dtype = layer.dtype;
   s.block_size = block_size;
   const int64_t element = layer.dtype == OV_BF16 ? 2 : 4;
   s.k_sub_bytes = int64_t{s.k_pad} * kSubBlock * element;
-  s.v_sub_bytes = int64_t{s.v_pad} * kSubBlock * element;
+  s.v_sub_bytes = int64_t{s.v_dim} * kSubBlock * element;
   s.head_bytes = (block_size / kSubBlock) * (s.k_sub_bytes + s.v_sub_bytes);
   s.share_bytes = s.num_kv_heads * s.head_bytes;
   return s;
@@ -35,13 +34,12 @@ void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const fl
       for (int d = 0; d + 1 < s.k_dim; d += 2)
         kp[(d / 2) * kSubBlock] = to_bf16(k[d]) | static_cast<uint32_t>(to_bf16(k[d + 1])) << 16;
       if (s.k_dim & 1) kp[(s.k_dim / 2) * kSubBlock] = to_bf16(k[s.k_dim - 1]);
-      auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_pad) + (token & 1);
+      auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_dim) + (token & 1);
       for (int d = 0; d < s.v_dim; ++d) vp[2 * d] = to_bf16(v[d]);
     } else {
       auto* kp = reinterpret_cast<float*>(k_sub) + token;
       for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];
-      for (int d = s.k_dim; d < s.k_pad; ++d) kp[d * kSubBlock] = 0.0f;
-      auto* vp = reinterpret_cast<float*>(v_sub) + token * s.v_pad;
+      auto* vp = reinterpret_cast<float*>(v_sub) + token * s.v_dim;
       for (int d = 0; d < s.v_dim; ++d) vp[d] = v[d];
     }
   }

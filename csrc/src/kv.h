@@ -1,11 +1,9 @@
 // Layout of one layer's share of a KV block, and writing tokens into it.
 //
-// A share holds, for each KV head, the block's K sub-blocks and then its V
-// sub-blocks, 16 tokens each. bf16: K as [k_pad / 2][16 tokens][2 dims], V as
-// [8 token pairs][v_pad dims][2 tokens], both ready as the vector operand of a
-// paired dot product. f32: K as [k_pad][16 tokens], V as [16 tokens][v_pad].
-// k_pad is k_head_dim rounded up to even, v_pad is v_head_dim rounded up to 16;
-// padding of K is written as zero, padding of V is never stored to an output.
+// A share holds, for each KV head, the block's K sub-blocks and then its V sub-blocks, 16 tokens
+// each. bf16: K as [k_pad / 2][16 tokens][2 dims] with k_pad = k_head_dim rounded up to even, V as
+// [8 token pairs][v_head_dim][2 tokens], both ready as the vector operand of a paired dot product.
+// f32: K as [k_head_dim][16 tokens], V as [16 tokens][v_head_dim].
 // Knows nothing of: plans, requests.
 #pragma once
 
@@ -20,7 +18,7 @@ namespace ov {
 inline constexpr int kSubBlock = 16;
 
 struct KvShape {
-  int32_t num_kv_heads, k_dim, v_dim, k_pad, v_pad;
+  int32_t num_kv_heads, k_dim, v_dim, k_pad;
   int32_t dtype;       // OV_F32 or OV_BF16
   int32_t block_size;  // tokens, a multiple of 16
   int64_t k_sub_bytes, v_sub_bytes;

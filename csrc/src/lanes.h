@@ -95,6 +95,10 @@ inline Lanes load_bf16(const uint16_t* p) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
 }
 inline Pairs load_pairs(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
+// First n words, zero elsewhere.
+inline Pairs load_pairs_part(const uint16_t* p, int n) {
+  return {_mm512_maskz_loadu_epi32(first_lanes(n), p)};
+}
 inline Pairs set1_pair(uint32_t pair) { return {_mm512_set1_epi32(static_cast<int>(pair))}; }
 // acc + high * high + low * low per word. With AVX512_BF16 the hardware's order
 // and rounding; elsewhere high first, each fused where the level has FMA.
@@ -212,6 +216,11 @@ inline Pairs load_pairs(const uint16_t* p) {
   return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
           _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 16))};
 }
+inline Pairs load_pairs_part(const uint16_t* p, int n) {
+  uint16_t t[2 * kLanes] = {};
+  memcpy(t, p, static_cast<size_t>(n) * 4);
+  return load_pairs(t);
+}
 inline Pairs set1_pair(uint32_t pair) {
   return {_mm256_set1_epi32(static_cast<int>(pair)), _mm256_set1_epi32(static_cast<int>(pair))};
 }
@@ -290,6 +299,11 @@ inline Pairs load_pairs(const uint16_t* p) {
   Pairs r;
   memcpy(r.v, p, sizeof r.v);
   return r;
+}
+inline Pairs load_pairs_part(const uint16_t* p, int n) {
+  uint16_t t[2 * kLanes] = {};
+  memcpy(t, p, static_cast<size_t>(n) * 4);
+  return load_pairs(t);
 }
 inline Pairs set1_pair(uint32_t pair) {
   Pairs r;

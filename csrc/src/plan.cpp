@@ -75,7 +75,7 @@ int ov_plan::set_kv(void* kv_pool, int64_t block_stride_bytes) {
 
 bool ov_plan::allocate() {
   const int workers = pool_size(pool);
-  int heads_per_kv = 0, k_pad = 0, v_pad = 0;
+  int heads_per_kv = 0, k_dim = 0, v_dim = 0;
   for (const ov_instr& n : forward) {
     int table = -1;
     switch (n.op) {
@@ -90,8 +90,8 @@ bool ov_plan::allocate() {
       case OV_OP_ATTENTION: {
         const KvShape& s = kv_layers[static_cast<size_t>(n.i[1])].shape;
         heads_per_kv = std::max(heads_per_kv, n.i[0] / s.num_kv_heads);
-        k_pad = std::max(k_pad, s.k_pad);
-        v_pad = std::max(v_pad, s.v_pad);
+        k_dim = std::max(k_dim, s.k_pad);
+        v_dim = std::max(v_dim, s.v_dim);
         if (n.i[3] != OV_F32) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
         break;
       }
@@ -150,7 +150,7 @@ bool ov_plan::allocate() {
     p += 2 * bytes;
   }
   if (heads_per_kv > 0 &&
-      !attention_scratch.allocate(workers, heads_per_kv, k_pad, v_pad, max_tokens)) {
+      !attention_scratch.allocate(workers, heads_per_kv, k_dim, v_dim, max_tokens)) {
     set_error("plan: out of memory for attention");
     return false;
   }
