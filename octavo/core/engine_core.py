@@ -14,23 +14,18 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-import msgspec
-
 from octavo.config.engine import EngineConfig
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.kv_cache_plan import KVCachePlan, plan_kv_cache
 from octavo.core.phase_timer import PhaseTimer
 from octavo.core.scheduler import Scheduler
+from octavo.core.step_limit import StepLimit
 from octavo.executor.base import Executor
 from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest, Ready
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
 logger = logging.getLogger(__name__)
-
-#: A step of the most tokens must not take longer: it delays every stream, abort and shutdown.
-MAX_STEP_S = 0.4
-MIN_BATCHED_TOKENS = 64
 
 
 class EngineCore:
@@ -67,18 +62,17 @@ class EngineCore:
         self._notes: list[str] = []
         timer = phases or PhaseTimer("EngineCore", time.monotonic())
         try:
-            plan, max_num_batched_tokens = self._start_executor(config, timer)
+            plan, full_step_s = self._start_executor(config, timer)
         except BaseException:
             executor.shutdown()
             raise
+        self._step_limit = StepLimit(config.scheduler, full_step_s)
         self._scheduler = Scheduler(
-            msgspec.structs.replace(
-                config.scheduler, max_num_batched_tokens=max_num_batched_tokens
-            ),
+            config.scheduler,
             max_model_len=plan.max_model_len,
             kv=KVCacheManager(
                 plan.config,
-                max_num_batched_tokens=max_num_batched_tokens,
+                max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
                 enable_caching=config.cache.enable_prefix_caching,
             ),
             structured_output=structured_output or NoStructuredOutput(),
@@ -90,7 +84,7 @@ class EngineCore:
             num_blocks=plan.config.num_blocks,
             block_size=plan.config.block_size,
             kv_cache_size_tokens=plan.size_tokens,
-            max_num_batched_tokens=max_num_batched_tokens,
+            max_num_batched_tokens=self._step_limit.num_tokens,
             max_num_seqs=config.scheduler.max_num_seqs,
             dtype=config.model.dtype,
             notes=self._notes,
@@ -134,8 +128,9 @@ class EngineCore:
             Exception: the step could not run. The engine cannot go on; the cause is in it.
         """
         scheduler = self._scheduler
+        start_s = time.monotonic()
         while len(self._in_flight) < self._depth:
-            scheduled = scheduler.schedule()
+            scheduled = scheduler.schedule(self._step_limit.num_tokens)
             if scheduled is None:
                 break
             self._in_flight.append(self._executor.execute_model(scheduled))
@@ -147,6 +142,8 @@ class EngineCore:
         elif not outputs:
             return None
         stats = scheduler.stats()
+        now_s = time.monotonic()
+        self._step_limit.observe(stats.num_scheduled_tokens, now_s - start_s)
         if self._log_steps:
             logger.info(
                 "Step: %d tokens, %d running, %d waiting",
@@ -158,7 +155,7 @@ class EngineCore:
             engine_index=self._engine_index,
             outputs=outputs,
             scheduler_stats=stats,
-            timestamp_s=time.monotonic(),
+            timestamp_s=now_s,
         )
 
     # -- rare calls -----------------------------------------------------------------------------
@@ -188,8 +185,9 @@ class EngineCore:
 
     # -- start-up -------------------------------------------------------------------------------
 
-    def _start_executor(self, config: EngineConfig, timer: PhaseTimer) -> tuple[KVCachePlan, int]:
-        executor, scheduler_config = self._executor, config.scheduler
+    def _start_executor(self, config: EngineConfig, timer: PhaseTimer) -> tuple[KVCachePlan, float]:
+        """Returns the memory plan and the seconds of a full step."""
+        executor = self._executor
         with timer.phase("load weights"):
             executor.load()
         with timer.phase("plan memory"):
@@ -199,17 +197,12 @@ class EngineCore:
                 config.cache,
                 max_model_len=config.model.max_model_len,
                 max_model_len_is_given=config.model.max_model_len_is_given,
-                max_num_batched_tokens=scheduler_config.max_num_batched_tokens,
+                max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
             )
         with timer.phase("allocate KV cache"):
             executor.initialize_kv_cache(plan.config)
         with timer.phase("warm up"):
             full_step_s = executor.warm_up()
-        max_num_batched_tokens = scheduler_config.max_num_batched_tokens
-        if not scheduler_config.max_num_batched_tokens_is_given:
-            max_num_batched_tokens = limit_step(
-                max_num_batched_tokens, scheduler_config.max_num_seqs, full_step_s
-            )
         self._notes += executor.notes()
         for line in plan.log_lines():
             logger.info("%s", line)
@@ -218,28 +211,4 @@ class EngineCore:
         for warning in plan.warnings:
             logger.warning("%s", warning)
         self._notes += plan.warnings
-        return plan, max_num_batched_tokens
-
-
-def limit_step(max_num_batched_tokens: int, max_num_seqs: int, full_step_s: float) -> int:
-    """The token budget with which a step takes at most `MAX_STEP_S`.
-
-    It is not lowered below `MIN_BATCHED_TOKENS`, nor below `max_num_seqs`: every running request
-    must get its token in every step.
-
-    Args:
-        full_step_s: seconds of a step of `max_num_batched_tokens` tokens.
-    """
-    if full_step_s <= MAX_STEP_S:
-        return max_num_batched_tokens
-    floor = min(max(MIN_BATCHED_TOKENS, max_num_seqs), max_num_batched_tokens)
-    wanted = int(max_num_batched_tokens * MAX_STEP_S / full_step_s)
-    limited = max(floor, wanted // 16 * 16)
-    logger.info(
-        "max_num_batched_tokens is lowered from %d to %d: a full step would take %.2f s and delay "
-        "every stream that long (--max-num-batched-tokens keeps a value)",
-        max_num_batched_tokens,
-        limited,
-        full_step_s,
-    )
-    return limited
+        return plan, full_step_s

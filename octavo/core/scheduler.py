@@ -147,13 +147,16 @@ class Scheduler:
 
     # -- a step begins --------------------------------------------------------------------------
 
-    def schedule(self) -> SchedulerOutput | None:
+    def schedule(self, token_budget: int) -> SchedulerOutput | None:
         """Decides the next step; None if nothing can be computed now.
 
         Requests are advanced as if the step were done, so the next step may be scheduled before
         this one's result is there.
+
+        Args:
+            token_budget: most tokens of the step, at most `max_num_batched_tokens`.
         """
-        step = StepBuilder(self._config.max_num_batched_tokens, self._kv)
+        step = StepBuilder(token_budget, self._kv)
         none_preempted = self._schedule_running(step)
         step.seal_running()
         if none_preempted:

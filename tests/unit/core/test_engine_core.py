@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
-from octavo.core.engine_core import EngineCore, limit_step
+from octavo.core.engine_core import EngineCore
 from octavo.errors import ConfigError, StartupError
 from octavo.messages.engine import EngineCoreOutput, FinishReason
 from tests.fakes.engine_config import engine_config
@@ -92,27 +92,6 @@ def test_a_slow_machine_gets_smaller_steps() -> None:
     assert said is not None
     assert said.scheduler_stats is not None
     assert said.scheduler_stats.num_scheduled_tokens == 128
-
-
-def test_a_given_step_size_is_kept() -> None:
-    scheduler = SchedulerConfig(max_num_batched_tokens=256, max_num_batched_tokens_is_given=True)
-    core = EngineCore(engine_config(scheduler=scheduler), FakeExecutor(full_step_s=9.0))
-    assert core.ready.max_num_batched_tokens == 256
-
-
-@pytest.mark.parametrize(
-    ("tokens", "seqs", "full_step_s", "expected"),
-    [
-        (512, 128, 0.4, 512),
-        (512, 16, 0.8, 256),
-        (512, 16, 100.0, 64),  # the floor
-        (512, 128, 100.0, 128),  # every running request gets its token in every step
-        (48, 16, 100.0, 48),
-        (512, 16, 0.5, 400),
-    ],
-)
-def test_the_step_limit(tokens: int, seqs: int, full_step_s: float, expected: int) -> None:
-    assert limit_step(tokens, seqs, full_step_s) == expected
 
 
 def test_a_step_that_cannot_run_raises_its_cause() -> None:

@@ -86,7 +86,7 @@ def test_bytes_are_taken_as_given() -> None:
 
 
 def test_bytes_that_are_not_there_are_refused() -> None:
-    with pytest.raises(ConfigError, match="more than the 1.00 GiB of memory that are available"):
+    with pytest.raises(ConfigError, match=r"more than the 1\.00 GiB of memory that are available"):
         plan(available=GIB, kv_cache_memory_bytes=2 * GIB)
 
 
