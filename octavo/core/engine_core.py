@@ -204,7 +204,7 @@ class EngineCore:
         with timer.phase("warm up"):
             full_step_s = executor.warm_up()
         self._notes += executor.notes()
-        for line in plan.log_lines():
+        for line in plan.log_lines(config.device.device):
             logger.info("%s", line)
         for note in self._notes:
             logger.info("%s", note)

@@ -49,15 +49,16 @@ class KVCachePlan:
     max_concurrency: float
     warnings: list[str]
 
-    def log_lines(self) -> list[str]:
-        """The lines users grep for, in vLLM's words."""
+    def log_lines(self, device: str) -> list[str]:
+        """The lines users grep for, in vLLM's words. `device` is the device's kind."""
+        kind = "CPU" if device == "cpu" else "GPU"
         config, window = self.config, self.max_model_len
         size = _gib(config.num_blocks * config.bytes_per_block)
         blocks = f"{config.num_blocks:,} blocks of {config.block_size} tokens"
         concurrency = f"{self.max_concurrency:.2f}x"
         return [
-            f"CPU KV cache: {size}, {blocks}, {self.bytes_per_token:,} bytes/token",
-            f"CPU KV cache size: {self.size_tokens:,} tokens",
+            f"{kind} KV cache: {size}, {blocks}, {self.bytes_per_token:,} bytes/token",
+            f"{kind} KV cache size: {self.size_tokens:,} tokens",
             f"Maximum concurrency for {window:,} tokens per request: {concurrency}",
         ]
 

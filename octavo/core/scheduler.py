@@ -233,8 +233,10 @@ class Scheduler:
     def _schedule_waiting(self, step: StepBuilder) -> None:
         """Admits waiting requests in their order while there are budget, rows and blocks."""
         waiting, running = self._waiting, self._running
+        if not waiting or step.token_budget <= 0 or len(running) >= self._config.max_num_seqs:
+            return
         skipped = []
-        reserved = self._blocks_promised() if waiting else 0
+        reserved = self._blocks_promised()
         while waiting and step.token_budget > 0 and len(running) < self._config.max_num_seqs:
             request = waiting.peek()
             if not self._structured_output.is_ready(request.request_id):

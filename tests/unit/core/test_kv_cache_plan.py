@@ -108,9 +108,10 @@ def test_too_little_memory_for_any_block_is_said() -> None:
 
 
 def test_the_log_lines_are_those_vllm_users_grep_for() -> None:
-    lines = plan().log_lines()
+    lines = plan().log_lines("cpu")
     assert "CPU KV cache size: 65,536 tokens" in lines
     assert "Maximum concurrency for 8,192 tokens per request: 8.00x" in lines
+    assert "GPU KV cache size: 65,536 tokens" in plan().log_lines("cuda")
     assert "1.41 GiB" in lines[0]
     assert "23,040 bytes/token" in lines[0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,6 +18,8 @@ from hypothesis.stateful import (
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.core.engine_core import EngineCore
+from octavo.core.kv_cache_manager import HeldBlocks
+from octavo.core.request import Request
 from octavo.messages.engine import (
     EngineCoreOutput,
     EngineCoreRequest,
@@ -309,6 +312,18 @@ def test_usage_returns_to_zero() -> None:
     assert run.stats[-1].kv_cache_usage > 0
     run.finish()
     assert run.stats[-1].kv_cache_usage == 0
+
+
+def test_nothing_of_an_ended_request_is_kept() -> None:
+    run = engine(num_blocks=8, max_model_len=24)
+    for number in range(300):
+        run.add(core_request(str(number), [number, 1, 2, 3, 4, 5], max_tokens=1 + number % 3))
+        if number % 7 == 0:
+            run.core.abort_requests([str(number)])
+    run.finish()
+    gc.collect()
+    kept = [r for r in gc.get_objects() if isinstance(r, (Request, HeldBlocks))]
+    assert kept == []
 
 
 def test_a_step_of_depth_two_is_scheduled_before_the_token_is_known() -> None:
