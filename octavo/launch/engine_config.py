@@ -6,6 +6,8 @@ the user's process offline. Owns: nothing. Knows nothing of: processes, HTTP.
 
 from __future__ import annotations
 
+import msgspec
+
 from octavo.config.args import EngineArgs
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import resolve_engine
@@ -13,7 +15,7 @@ from octavo.envs import Env
 from octavo.models.registry import model_class
 from octavo.platforms.cpu import cpu_facts
 from octavo.weights.facts import read_facts
-from octavo.weights.hub import hub_settings, locate
+from octavo.weights.hub import DEFAULT_MODEL_NAME, hub_settings, locate
 
 
 def find_engine_config(
@@ -32,10 +34,13 @@ def find_engine_config(
     tokenizer_path = None
     if args.tokenizer is not None and args.tokenizer != args.model:
         tokenizer_path = locate(args.tokenizer, settings, revision=args.tokenizer_revision)
+    facts = read_facts(path)
+    if args.model is None:  # the file names itself after its training run
+        facts = msgspec.structs.replace(facts, default_name=DEFAULT_MODEL_NAME)
     config = resolve_engine(
         args,
         env,
-        read_facts(path),
+        facts,
         cpu_facts(),
         chat_template=chat_template,
         tokenizer_path=tokenizer_path,

@@ -67,7 +67,7 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
         timeline.end("model facts, configuration")
         responder.phase = "loading"
 
-        # FastAPI, uvicorn, tokenizers: while the core's process starts, not before
+        # uvicorn, msgspec types, tokenizers: while the core's process starts, not before
         from octavo.launch.front_end import FrontEnd
 
         timeline.end("import web stack")

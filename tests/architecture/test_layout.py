@@ -16,13 +16,13 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 #: library -> the only places (files or folders under octavo/) that may import it
 HOMES = {
     "torch": ["ops/torch.py", "distributed/", "platforms/cuda.py"],
-    "fastapi": ["api/"],
+    "fastapi": [],
     "starlette": ["api/"],
-    "pydantic": ["api/"],
+    "pydantic": [],
     "uvicorn": ["api/"],
     "zmq": ["transport/"],
     "ray": ["executor/ray.py"],
-    "ctypes": ["ops/library.py", "ops/native.py", "transport/child.py", "platforms/"],
+    "ctypes": ["ops/library.py", "ops/plan.py", "transport/", "platforms/"],
     "jinja2": ["tokenizer/"],
     "tokenizers": ["tokenizer/"],
     "huggingface_hub": ["weights/hub.py"],
