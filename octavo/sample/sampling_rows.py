@@ -42,6 +42,7 @@ class SamplingRows:
         self._repetition_penalty = np.ones(max_requests, np.float32)
         self._presence_penalty = np.zeros(max_requests, np.float32)
         self._frequency_penalty = np.zeros(max_requests, np.float32)
+        self._prompt_scoring_rows: set[int] = set()
         self._row_to_seen: dict[int, SeenTokens] = {}
         self._row_to_biases: dict[int, list[LogitBias]] = {}
         self._row_to_mask: dict[int, UInt32Array] = {}
@@ -67,6 +68,8 @@ class SamplingRows:
         self._repetition_penalty[row] = params.repetition_penalty
         self._presence_penalty[row] = params.presence_penalty
         self._frequency_penalty[row] = params.frequency_penalty
+        if params.prompt_logprobs is not None:
+            self._prompt_scoring_rows.add(row)
         if (
             params.repetition_penalty != 1
             or params.presence_penalty != 0
@@ -83,6 +86,7 @@ class SamplingRows:
 
     def remove(self, row: int) -> None:
         """Forgets a row's request."""
+        self._prompt_scoring_rows.discard(row)
         self._row_to_seen.pop(row, None)
         self._row_to_biases.pop(row, None)
         self._row_to_mask.pop(row, None)
@@ -99,6 +103,8 @@ class SamplingRows:
 
     def wants_prompt_logprobs(self, rows: Int32Array) -> bool:
         """True when any of these rows' requests asked for them."""
+        if not self._prompt_scoring_rows:
+            return False
         return bool((self._num_prompt_logprobs[rows] >= 0).any())
 
     def has_prompt_logprobs(self, row: int) -> bool:
