@@ -21,6 +21,7 @@ from octavo.errors import ConfigError
 from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.tokenizer.pre_tokenizers import DEFAULT_PRE_TOKENIZER, PRE_TOKENIZERS, PreTokenizer
 from octavo.weights.gguf import GGUFFile
+from octavo.weights.wording import first_line, printable, shown
 
 logger = logging.getLogger(__name__)
 
@@ -80,13 +81,15 @@ class _Builder:
             build = self._sentencepiece
         else:
             raise ConfigError(
-                f"{self._gguf.path} has a vocabulary of kind {kind!r}, which is not supported; "
-                "name another tokenizer with --tokenizer."
+                f"{self._gguf.path} has a vocabulary of kind {shown(kind)}, which is not "
+                "supported; name another tokenizer with --tokenizer."
             )
         try:
             tokenizer, adds_bos = build()
         except Exception as error:  # the library raises bare exceptions on what it cannot use
-            raise self._gguf.damaged(f"its vocabulary does not fit together ({error})") from error
+            raise self._gguf.damaged(
+                f"its vocabulary does not fit together ({first_line(error)})"
+            ) from error
         self._add_marked_tokens(tokenizer)
         self._add_post_processor(tokenizer, adds_bos)
         return LoadedTokenizer(tokenizer, self._special_tokens, self._chat_templates())
@@ -190,7 +193,7 @@ class _Builder:
                 "%s names the pre-tokenizer %s, which is not known; text is cut as GPT-2 does, "
                 "which may cost quality. --tokenizer can name the original tokenizer.",
                 self._gguf.path,
-                name,
+                printable(name or "None"),
             )
             return DEFAULT_PRE_TOKENIZER
         return rule

@@ -16,6 +16,7 @@ from octavo.weights.gguf_config import MAX_SIZE, gguf_config, gguf_eos_token_ids
 from octavo.weights.hf_config import read_hf_config
 from octavo.weights.json_file import read_json_object
 from octavo.weights.safetensors import SafetensorsFile, safetensors_paths
+from octavo.weights.wording import shown
 
 GENERATION_CONFIG_NAME = "generation_config.json"
 
@@ -82,7 +83,9 @@ def _folder_facts(path: str) -> CheckpointFacts:
 def _size(config: dict[str, Any], key: str, path: str) -> int:
     value = config.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value < MAX_SIZE:
-        raise StartupError(f"{path}/config.json: {key} is {value!r}, not a positive whole number.")
+        raise StartupError(
+            f"{path}/config.json: {key} is {shown(value)}, not a positive whole number."
+        )
     return value
 
 

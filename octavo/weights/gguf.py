@@ -27,8 +27,7 @@ DEFAULT_ALIGNMENT: Final = 32
 MAX_ALIGNMENT: Final = 1 << 20
 MAX_DIMS: Final = 4  # GGML_MAX_DIMS
 MAX_ARRAY_DEPTH: Final = 4
-MAX_KEY_BYTES: Final = 65535  # from the specification
-MAX_TENSOR_NAME_BYTES: Final = 1024  # the specification says 64, files exceed it
+MAX_NAME_BYTES: Final = 1024  # of keys and tensors; the specification allows 65535 and 64
 
 #: value type -> struct code of the scalar types; 8 is a string, 9 an array
 SCALARS: Final[dict[int, str]] = {
@@ -243,7 +242,7 @@ class GGUFFile:
         return self._file.damaged(what)
 
     def _read_pair(self, cursor: _Cursor) -> None:
-        key = cursor.string("a metadata key", MAX_KEY_BYTES)
+        key = cursor.name("a metadata key", MAX_NAME_BYTES)
         value_type = cursor.u32(key)
         value: Scalar | GGUFArray
         if value_type == STRING:
@@ -268,7 +267,7 @@ class GGUFFile:
         return alignment
 
     def _read_tensor(self, cursor: _Cursor) -> tuple[str, int, tuple[int, ...], int]:
-        name = cursor.string("a tensor's name", MAX_TENSOR_NAME_BYTES)
+        name = cursor.name("a tensor's name", MAX_NAME_BYTES)
         num_dims = cursor.u32(name)
         if not 1 <= num_dims <= MAX_DIMS:
             raise self._file.damaged(f"tensor {name} has {num_dims} dimensions")
@@ -393,6 +392,13 @@ class _Cursor:
             return self.take(num_bytes, what).decode()
         except UnicodeDecodeError:
             raise self._file.damaged(f"{what} is not UTF-8") from None
+
+    def name(self, what: str, max_bytes: int) -> str:
+        """A string that sentences may quote."""
+        name = self.string(what, max_bytes)
+        if not name.isprintable():
+            raise self._file.damaged(f"{what}, {name}, has control characters")
+        return name
 
 
 def _smallest_bytes(value_type: int) -> int | None:

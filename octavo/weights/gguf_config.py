@@ -15,6 +15,7 @@ from octavo.ops.ggml_type import GGMLType
 from octavo.weights.gguf import GGUFFile
 from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
+from octavo.weights.wording import shown
 
 DEFAULT_ROPE_THETA: Final = 10000.0
 MAX_SIZE: Final = 1 << 31
@@ -36,14 +37,15 @@ def gguf_architecture(gguf: GGUFFile) -> tuple[str, GGUFArchitecture]:
         raise gguf.damaged("it lacks general.architecture")
     if gguf.text("general.type") not in (None, "model"):
         raise ConfigError(
-            f"{gguf.path} holds a {gguf.text('general.type')}, not a model; name the model's file."
+            f"{gguf.path} holds something of type {shown(gguf.text('general.type'))}, not a "
+            "model; name the model's file."
         )
     architecture = GGUF_ARCHITECTURES.get(name)
     if architecture is None:
         known = ", ".join(sorted(GGUF_ARCHITECTURES))
         raise ConfigError(
-            f"{gguf.path} has the architecture {name!r}, which is not supported; supported in GGUF "
-            f"files: {known}."
+            f"{gguf.path} has the architecture {shown(name)}, which is not supported; supported "
+            f"in GGUF files: {known}."
         )
     return name, architecture
 
@@ -193,8 +195,8 @@ class _ConfigReader:
             scaling["original_max_position_embeddings"] = original
         if kind not in ("linear", "yarn"):
             raise ConfigError(
-                f"{self._gguf.path} uses rope scaling of type {kind!r}, which is not supported "
-                f"for architecture {self._prefix!r}."
+                f"{self._gguf.path} uses rope scaling of type {shown(kind)}, which is not "
+                f"supported for architecture {self._prefix!r}."
             )
         attention_factor = self._number("rope.scaling.attn_factor")
         if kind == "yarn" and attention_factor is not None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from octavo.errors import ConfigError, StartupError
 from octavo.weights.json_file import read_json_object
+from octavo.weights.wording import shown
 
 CONFIG_NAME = "config.json"
 
@@ -67,7 +68,8 @@ def _refuse_quantised(config: dict[str, Any], folder: str) -> None:
     if quantization is None:
         return
     method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    name = shown(method) if method else "an unnamed method"
     raise ConfigError(
-        f"{folder} is quantised with {method or 'an unnamed method'}, which is not supported; use "
-        "the unquantised checkpoint or a GGUF file."
+        f"{folder} is quantised with {name}, which is not supported; use the unquantised "
+        "checkpoint or a GGUF file."
     )

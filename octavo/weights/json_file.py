@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from octavo.errors import ConfigError, StartupError
+from octavo.weights.wording import first_line
 
 
 def read_json_object(path: str) -> dict[str, Any]:
@@ -40,9 +41,3 @@ def _small_int(digits: str) -> int:
     if not -(2**63) <= value < 2**63:
         raise ValueError(f"it has the number {digits[:30]}")
     return value
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says, for use inside a sentence."""
-    text = str(error)
-    return text.splitlines()[0] if text.strip() else type(error).__name__

@@ -10,6 +10,7 @@ import mmap
 import os
 
 from octavo.errors import ConfigError, StartupError
+from octavo.weights.wording import printable
 
 
 class MappedFile:
@@ -71,5 +72,6 @@ class MappedFile:
     def damaged(self, what: str) -> StartupError:
         """The error for contents that cannot be right; `what` completes "...: it ends early"."""
         return StartupError(
-            f"{self.path} is not a usable {self.kind}: {what}; download or copy it again."
+            f"{self.path} is not a usable {self.kind}: {printable(what)}; download or copy it "
+            "again."
         )

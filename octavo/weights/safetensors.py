@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from octavo.errors import ConfigError, StartupError
 from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
-from octavo.weights.json_file import first_line, read_json_object
+from octavo.weights.json_file import read_json_object
 from octavo.weights.mapped_file import MappedFile
 from octavo.weights.tensor_info import TensorInfo
+from octavo.weights.wording import first_line, shown
 
 KIND: Final = "safetensors file"
 INDEX_NAME: Final = "model.safetensors.index.json"
@@ -84,6 +85,8 @@ class SafetensorsFile:
 
     def _place_tensor(self, name: str, entry: object, data_start: int) -> tuple[int, int]:
         file = self._file
+        if not name.isprintable():
+            raise file.damaged(f"the tensor name {name} has control characters")
         match entry:
             case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [begin, end]}:
                 pass
@@ -93,6 +96,8 @@ class SafetensorsFile:
             raise file.damaged(f"tensor {name} has a size or offset that is not a whole number")
         kind = DTYPES.get(dtype)
         item_bytes = OTHER_DTYPE_BYTES.get(dtype) if kind is None else BLOCK_SHAPE[kind][1]
+        if kind is None and not dtype.isidentifier():
+            raise file.damaged(f"tensor {name} has the type {dtype}")
         if kind is None:
             self.other_dtypes[name] = dtype
         num_values = 1
@@ -153,9 +158,11 @@ def _indexed_paths(folder: str, index_path: str) -> list[str]:
     for name in sorted(set(names.values())):
         path = os.path.join(folder, name)
         if os.path.basename(name) != name:  # a checkpoint does not reach outside its folder
-            raise StartupError(f"{index_path} names {name!r}, which is outside its folder.")
+            raise StartupError(f"{index_path} names {shown(name)}, which is outside its folder.")
         if not os.path.isfile(path):
-            raise ConfigError(f"{folder} lacks {name}, which its index names; download it too.")
+            raise ConfigError(
+                f"{folder} lacks {shown(name)}, which its index names; download it too."
+            )
         paths.append(path)
     return paths
 

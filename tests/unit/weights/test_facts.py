@@ -86,7 +86,7 @@ def test_spellings_of_several_years_become_one(
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        ({"quantization_config": {"quant_method": "gptq"}}, "is quantised with gptq"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "is quantised with 'gptq'"),
         ({"architectures": []}, "does not say which architecture"),
         ({"vocab_size": "many"}, "vocab_size is 'many', not a positive"),
         ({"max_position_embeddings": None}, "max_position_embeddings is None"),

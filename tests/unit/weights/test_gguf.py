@@ -175,6 +175,8 @@ BAD_FILES = {
     ),
     "key not utf-8": (gguf_bytes([("k", 1)]).replace(text(b"k"), text(b"\xff")), "is not UTF-8"),
     "value not utf-8": (gguf_bytes({"k": b"\xff\xfe"}), "k is not UTF-8"),
+    "control characters": (gguf_bytes({"a\nb": 1}), "a metadata key, a.b, has control"),
+    "long key": (gguf_bytes({"k" * 2000: 1}), "a metadata key claims to be 2000 bytes"),
     "duplicate key": (gguf_bytes([("k", 1), ("k", 2)]), "metadata key k is there twice"),
     "alignment zero": (gguf_bytes({"general.alignment": 0}), "general.alignment is 0"),
     "alignment odd": (gguf_bytes({"general.alignment": 33}), "general.alignment is 33"),

@@ -139,7 +139,7 @@ def test_other_factors_are_longrope(tmp_path: Path) -> None:
     [
         ({"general__architecture": "mamba"}, "has the architecture 'mamba', which is not"),
         ({"general__architecture": None}, "it lacks general.architecture"),
-        ({"general__type": "adapter"}, "holds a adapter, not a model"),
+        ({"general__type": "adapter"}, "holds something of type 'adapter', not a model"),
         ({"llama__expert_count": 8}, "mixture-of-experts"),
         ({"llama__block_count": None}, "it lacks llama.block_count"),
         ({"llama__block_count": "two"}, "block_count is not a list"),

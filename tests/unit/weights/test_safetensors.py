@@ -67,6 +67,11 @@ BAD_FILES = {
     "huge shape": (with_header(entry(shape=[2**62, 2**62]), bytes(8)), "does not have 8 bytes"),
     "data cut": (with_header(entry(), bytes(7)), "tensor t should end at byte"),
     "backwards": (with_header(entry(dtype="F4", offsets=[8, 0]), bytes(8)), "should end at byte"),
+    "control characters": (
+        with_header(entry().replace(b'"t"', b'"a\\nb"'), bytes(8)),
+        "the tensor name a.b has control characters",
+    ),
+    "odd type": (with_header(entry(dtype="F 4"), bytes(8)), "tensor t has the type F 4"),
     "twice": (with_header(entry()[:-1] + b"," + entry()[1:], bytes(8)), "t is there twice"),
     "overlap": (
         with_header(entry()[:-1] + b"," + entry().replace(b'"t"', b'"u"')[1:], bytes(8)),
@@ -115,7 +120,7 @@ def test_shards_of_an_index_are_listed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("index", "expected"),
     [
-        ('{"weight_map": {"a": "missing.safetensors"}}', "lacks missing.safetensors"),
+        ('{"weight_map": {"a": "missing.safetensors"}}', "lacks 'missing.safetensors'"),
         ('{"weight_map": {"a": "../other.safetensors"}}', "outside its folder"),
         ('{"weight_map": 3}', "has no weight_map"),
         ("[]", "is not a JSON object"),

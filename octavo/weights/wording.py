@@ -1,0 +1,27 @@
+"""Pieces of foreign text inside our sentences: on one line, and short.
+
+Runs in: every process that reads a checkpoint. Knows nothing of: what the text means.
+"""
+
+from __future__ import annotations
+
+
+def shown(value: object, max_characters: int = 60) -> str:
+    """A value from a file, quoted."""
+    return _shortened(repr(value), max_characters)
+
+
+def printable(text: str, max_characters: int = 300) -> str:
+    """Text with control characters replaced."""
+    clean = "".join(character if character.isprintable() else "?" for character in text)
+    return _shortened(clean, max_characters)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for use inside a sentence."""
+    lines = str(error).strip().splitlines()
+    return printable(lines[0] if lines else type(error).__name__)
+
+
+def _shortened(text: str, max_characters: int) -> str:
+    return text if len(text) <= max_characters else text[: max_characters - 3] + "..."
