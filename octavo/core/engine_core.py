@@ -116,7 +116,7 @@ class EngineCore:
     def has_work(self) -> bool:
         """True while `step` has something to compute or to say."""
         scheduler = self._scheduler
-        return bool(scheduler.num_unfinished_requests or scheduler.has_outputs or self._in_flight)
+        return bool(scheduler.num_unfinished_requests or scheduler.has_news or self._in_flight)
 
     def step(self) -> EngineCoreOutputs | None:
         """Computes what can be computed and returns what it has to say, None if nothing.
@@ -134,13 +134,13 @@ class EngineCore:
             if scheduled is None:
                 break
             self._in_flight.append(self._executor.execute_model(scheduled))
-        outputs = scheduler.take_outputs()
+        outputs = []
         if self._in_flight:
             result = self._in_flight.popleft().result()
-            outputs += scheduler.update_from_output(result)
-            outputs += scheduler.take_outputs()  # of requests whose part of the step failed
-        elif not outputs:
+            outputs = scheduler.update_from_output(result)
+        elif not scheduler.has_news:
             return None
+        outputs += scheduler.take_outputs()  # of requests that ended in another way
         stats = scheduler.stats()
         now_s = time.monotonic()
         self._step_limit.observe(stats.num_scheduled_tokens, now_s - start_s)

@@ -237,6 +237,8 @@ def _fit_window(
 
 
 def _gib(num_bytes: int) -> str:
+    if num_bytes < 1 << 20:
+        return f"{num_bytes} bytes"
     if num_bytes < 1 << 27:
         return _mib(num_bytes)
     return f"{num_bytes / (1 << 30):.2f} GiB"

@@ -72,6 +72,7 @@ class Scheduler:
         self._num_arrived = 0
         self._finished_ids: list[str] = []  # the workers are told with the next step
         self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
+        self._has_news = False  # requests have ended outside a step
         # (request, free blocks) when admission last failed: no use trying before there are more
         self._short: tuple[Request, int] | None = None
         self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
@@ -85,9 +86,9 @@ class Scheduler:
         return len(self._id_to_request)
 
     @property
-    def has_outputs(self) -> bool:
-        """True if requests have ended whose last output has not been taken."""
-        return bool(self._ended)
+    def has_news(self) -> bool:
+        """True if requests have ended outside a step since `stats` was called."""
+        return self._has_news
 
     def add_request(self, message: EngineCoreRequest) -> None:
         """Queues a request. One that could never fit in the cache ends at once, with an error."""
@@ -104,42 +105,42 @@ class Scheduler:
         self._num_arrived += 1
         if request.num_prompt_tokens > self._capacity_tokens:
             request.status = RequestStatus.FINISHED
-            self._ended.append(
-                _last_output(
-                    request,
-                    FinishReason.ERROR,
-                    f"The prompt has {request.num_prompt_tokens} tokens, but the whole KV cache "
-                    f"holds {self._capacity_tokens}: shorten it, or start the server with a larger "
-                    "--kv-cache-memory-bytes.",
-                )
+            error = (
+                f"The prompt has {request.num_prompt_tokens} tokens, but the whole KV cache holds "
+                f"{self._capacity_tokens}: shorten it, or start the server with a larger "
+                "--kv-cache-memory-bytes."
             )
+            self._ended.append(_last_output(request, FinishReason.ERROR, error))
+            self._has_news = True
             return
         self._id_to_request[request.request_id] = request
         self._structured_output.add(message)
         self._waiting.add(request)
 
-    def abort_requests(
-        self, request_ids: Iterable[str], reason: FinishReason = FinishReason.ABORT
-    ) -> list[str]:
-        """Ends requests, wherever they are; ids that are unknown or have ended are ignored.
+    def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
+        """Ends requests, wherever they are, because their clients do not want them any more; ids
+        that are unknown or have ended are ignored.
 
         Returns:
-            The ids that were alive. Their last output comes with the next `take_outputs`.
+            The ids that were alive. They get no last output: nobody waits for it, and their ids may
+            be in use again when it arrives.
         """
         aborted = []
         for request_id in request_ids:
             request = self._id_to_request.get(request_id)
             if request is not None:
                 self._end(request)
-                self._ended.append(_last_output(request, reason, None))
                 aborted.append(request_id)
         if aborted:
+            self._has_news = True
             self._drop_ended_from_running()
         return aborted
 
-    def abort_all(self) -> list[str]:
-        """Ends every request; see `abort_requests`."""
-        return self.abort_requests(list(self._id_to_request))
+    def abort_all(self) -> None:
+        """Ends every request with a last output."""
+        requests = list(self._id_to_request.values())
+        self.abort_requests([request.request_id for request in requests])
+        self._ended += [_last_output(request, FinishReason.ABORT, None) for request in requests]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets every cached prefix. Refused (False) while requests hold blocks."""
@@ -381,6 +382,7 @@ class Scheduler:
         )
         self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
         self._last_num_scheduled_tokens = 0
+        self._has_news = False
         return stats
 
     def _gather_prompt_logprobs(

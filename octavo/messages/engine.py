@@ -90,7 +90,8 @@ class RequestEvents(msgspec.Struct, array_like=True, gc=False):
 
 
 class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
-    """What one step added to one request. `finish_reason` is set in the last one, exactly once."""
+    """What one step added to one request. `finish_reason` is set in the last one, exactly once,
+    except that a request which its front end aborted has no last one."""
 
     request_id: str
     new_token_ids: list[int]

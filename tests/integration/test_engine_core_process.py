@@ -196,8 +196,6 @@ def test_an_abort_storm_leaves_nothing_behind() -> None:
         for name in reversed(names):
             core.send(RequestKind.ABORT, [name, name, "nobody"])
         core.send(RequestKind.ABORT, names)
-        last = core.finish(*names)
-        assert {output.finish_reason for output in last} == {FinishReason.ABORT}
         core.add("after", prompt=[9], max_tokens=1)
         core.finish("after")
         said = core.messages[-1]

@@ -108,15 +108,32 @@ def test_a_step_that_cannot_run_raises_its_cause() -> None:
         core.step()
 
 
-def test_aborted_requests_say_so_in_the_next_step() -> None:
+def test_an_abort_is_reported_as_numbers_only() -> None:
     core = EngineCore(engine_config(), FakeExecutor())
     core.add_request(core_request("a"))
+    core.step()
+    core.abort_requests(["a", "nobody"])
+    assert core.has_work
+    said = core.step()
+    assert said is not None
+    assert said.outputs == []
+    assert said.scheduler_stats is not None
+    assert said.scheduler_stats.num_running_reqs == 0
+    assert said.scheduler_stats.kv_cache_usage == 0
+    assert not core.has_work
+    core.abort_requests(["a"])
+    assert not core.has_work
+
+
+def test_when_the_core_itself_ends_all_requests_each_gets_its_last_output() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
+    core.add_request(core_request("a"))
+    core.step()
+    core.add_request(core_request("b"))
     core.abort_all()
     assert core.num_unfinished_requests == 0
-    assert core.has_work
-    (output,) = run(core)
-    assert (output.request_id, output.finish_reason) == ("a", FinishReason.ABORT)
-    assert not core.has_work
+    ends = [(output.request_id, output.finish_reason) for output in run(core)]
+    assert ends == [("a", FinishReason.ABORT), ("b", FinishReason.ABORT)]
 
 
 def test_reset_prefix_cache_waits_for_running_requests() -> None:

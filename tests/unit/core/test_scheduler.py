@@ -240,12 +240,13 @@ def test_aborts_at_any_time_and_of_unknown_ids_do_no_harm() -> None:
     run.core.abort_requests(["a", "b", "nobody"])
     run.core.abort_requests(["a"])
     run.finish()
-    assert run.end("a").finish_reason is FinishReason.ABORT
-    assert run.end("b").finish_reason is FinishReason.ABORT
-    assert run.tokens("b") == []
+    assert len(run.outputs["a"]) == 1
+    assert "b" not in run.outputs
+    assert run.stats[-1].kv_cache_usage == 0
     run.add(core_request("a"))  # an id may be used again
     run.finish()
-    assert run.end("a").finish_reason is FinishReason.LENGTH
+    assert run.outputs["a"][1].events is not None
+    assert [t for o in run.outputs["a"][1:] for t in o.new_token_ids] == solo_output([1, 2, 3], 5)
 
 
 def test_an_id_that_is_running_is_refused() -> None:
@@ -465,7 +466,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not hasattr(self, "run"):
             return
         self.run.finish(max_steps=60 * (len(self.requests) + 1))
-        assert set(self.run.outputs) == set(self.requests)
+        assert set(self.requests) - self.aborted <= set(self.run.outputs) <= set(self.requests)
         for request_id, request in self.requests.items():
             self.check(request_id, request)
         core = self.run.core
@@ -475,12 +476,16 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert core.reset_prefix_cache()
 
     def check(self, request_id: str, request: EngineCoreRequest) -> None:
-        last, tokens = self.run.end(request_id), self.run.tokens(request_id)
         expected, stop = self.solo(request)
-        if last.finish_reason is FinishReason.ABORT:
-            assert request_id in self.aborted
+        if request_id in self.aborted:
+            outputs = self.run.outputs.get(request_id, [])
+            tokens = [t for output in outputs for t in output.new_token_ids]
             assert tokens == expected[: len(tokens)]
-        elif last.finish_reason is FinishReason.ERROR:
+            # it may have ended before it was aborted, without having been told
+            assert all(o.error and "whole KV cache" in o.error for o in outputs if o.finish_reason)
+            return
+        last, tokens = self.run.end(request_id), self.run.tokens(request_id)
+        if last.finish_reason is FinishReason.ERROR:
             assert request_id in self.failed or "whole KV cache" in (last.error or "")
             assert tokens == expected[: len(tokens)]
         else:
@@ -501,5 +506,5 @@ class SchedulerMachine(RuleBasedStateMachine):
 
 TestSchedulerMachine = SchedulerMachine.TestCase
 TestSchedulerMachine.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, report_multiple_bugs=False
+    max_examples=100, stateful_step_count=30, deadline=None, report_multiple_bugs=False
 )
