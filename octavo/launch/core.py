@@ -18,9 +18,6 @@ from octavo.executor.uniproc import UniprocExecutor
 from octavo.transport.child import child_args
 from octavo.worker.worker import Worker
 
-#: name of this module's `main` for `octavo/transport/process.py`
-TARGET = "octavo.launch.core:main"
-
 
 def make_executor(config: EngineConfig) -> Executor:
     """The executor that the configuration names, not loaded yet."""

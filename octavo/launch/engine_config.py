@@ -12,7 +12,7 @@ from octavo.config.args import EngineArgs
 from octavo.config.engine import EngineConfig
 from octavo.config.resolve import resolve_engine
 from octavo.envs import Env
-from octavo.models.registry import model_class
+from octavo.models.registry import check_architecture
 from octavo.platforms.cpu import cpu_facts
 from octavo.weights.facts import read_facts
 from octavo.weights.hub import DEFAULT_MODEL_NAME, hub_settings, locate
@@ -46,5 +46,5 @@ def find_engine_config(
         tokenizer_path=tokenizer_path,
     )
     # the core would find out as well, but only after it has started
-    model_class(config.model.architecture)
+    check_architecture(config.model.architecture)
     return config

@@ -26,11 +26,13 @@ from octavo.config.log_settings import resolve_logging
 from octavo.config.resolve import resolve_server
 from octavo.envs import Env
 from octavo.frontend.core_manager import CoreEngineProcManager
-from octavo.launch import core
 from octavo.launch.engine_config import find_engine_config
 from octavo.metrics.startup import StartupTimeline
 
 logger = logging.getLogger(__name__)
+
+#: what the child runs; by name, since importing it here would bring the whole worker along
+CORE_TARGET = "octavo.launch.core:main"
 
 
 def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
@@ -54,7 +56,7 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
         timeline.end("bind and listen")
 
         manager = CoreEngineProcManager(
-            core.TARGET,
+            CORE_TARGET,
             ready_timeout_s=env.engine_ready_timeout_s,
             options={"log": msgspec.json.encode(resolve_logging(server_args, env)).decode()},
         )

@@ -1,28 +1,44 @@
 """Architecture name (`architectures[0]` of config.json) -> model class.
 
+Classes are named by strings, so that checking a configuration does not import the op set.
+
 Runs in: workers, and wherever a configuration is checked. Knows nothing of: weights, devices.
 """
 
 from __future__ import annotations
 
-from octavo.errors import ConfigError
-from octavo.models.base import CausalLM
-from octavo.models.llama import LlamaForCausalLM
+import importlib
+from typing import TYPE_CHECKING
 
-ARCHITECTURES: dict[str, type[CausalLM]] = {
-    "LlamaForCausalLM": LlamaForCausalLM,
+from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from octavo.models.base import CausalLM
+
+#: architecture -> module and class
+ARCHITECTURES: dict[str, str] = {
+    "LlamaForCausalLM": "octavo.models.llama:LlamaForCausalLM",
 }
 
 
-def model_class(architecture: str) -> type[CausalLM]:
-    """The class of an architecture.
-
-    Raises:
-        ConfigError: Octavo does not know it; the sentence lists those it knows.
+def check_architecture(architecture: str) -> None:
+    """Raises:
+    ConfigError: Octavo does not know it; the sentence lists those it knows.
     """
     if architecture not in ARCHITECTURES:
         raise ConfigError(
             f"the model's architecture {architecture} is not supported; supported: "
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
-    return ARCHITECTURES[architecture]
+
+
+def model_class(architecture: str) -> type[CausalLM]:
+    """The class of an architecture.
+
+    Raises:
+        ConfigError: as `check_architecture`.
+    """
+    check_architecture(architecture)
+    module, _, name = ARCHITECTURES[architecture].partition(":")
+    found: type[CausalLM] = getattr(importlib.import_module(module), name)
+    return found

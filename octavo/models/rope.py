@@ -56,9 +56,11 @@ def rope_from_config(
         return _llama3(parameters, theta, rotary_dim)
     if kind == "yarn":
         return _yarn(parameters, theta, rotary_dim, max_position_embeddings)
+    if kind == "longrope":
+        return _divided(parameters, theta, rotary_dim)
     raise ConfigError(
         f"the model's configuration has rope_type={kind!r}; Octavo knows default, linear, dynamic, "
-        "llama3 and yarn"
+        "llama3, yarn, and longrope with one set of factors"
     )
 
 
@@ -139,6 +141,21 @@ def _yarn(
     inv_freq = _inverse_frequencies(theta, rotary_dim)
     blended = inv_freq / np.float32(factor) * (1 - extrapolation) + inv_freq * extrapolation
     return Rope(rotary_dim, blended.astype(np.float32), _yarn_attention_factor(parameters, factor))
+
+
+def _divided(parameters: Mapping[str, object], theta: float, rotary_dim: int) -> Rope:
+    """One divisor per frequency: longrope whose factors do not depend on the sequence."""
+    short, long = parameters.get("short_factor"), parameters.get("long_factor")
+    if short != long or not isinstance(short, list) or len(short) != rotary_dim // 2:
+        raise ConfigError(
+            "the model's rope_type is longrope with different factors for short and long prompts; "
+            "Octavo supports it only with one set of factors"
+        )
+    factors: Float32Array = np.array(
+        [_number({"short_factor": value}, "short_factor") for value in short], np.float32
+    )
+    inv_freq = _inverse_frequencies(theta, rotary_dim)
+    return Rope(rotary_dim, inv_freq / factors, _number(parameters, "attention_factor", 1.0))
 
 
 def _yarn_attention_factor(parameters: Mapping[str, object], factor: float) -> float:
