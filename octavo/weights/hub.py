@@ -15,12 +15,12 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from octavo.envs import Env
 from octavo.errors import ConfigError, StartupError
-from octavo.weights.hub_files import ModelFiles, choose_files
+from octavo.weights.hub_files import ModelFiles, choose_files, choose_tokenizer_files
 from octavo.weights.wording import first_line
 
 logger = logging.getLogger(__name__)
@@ -93,8 +93,30 @@ def locate(
     path = os.path.expanduser(model)
     if os.path.exists(path):
         return _local_model(path)
-    if path.startswith(("/", "./", "../")) or path == "":
-        raise ConfigError(f"No such file or folder: {model!r}; check the path of the model.")
+    request = _parse(model, revision, tuple(ignore_patterns))
+    return _Hub(settings).locate(request)
+
+
+def locate_tokenizer(tokenizer: str, settings: HubSettings, *, revision: str | None = None) -> str:
+    """The local path of a tokenizer other than the model's: as `locate`, but of `org/repo` only the
+    tokenizer's files are fetched.
+
+    Raises:
+        ConfigError: nothing there, or not allowed.
+        StartupError: the hub or the disk failed.
+    """
+    path = os.path.expanduser(tokenizer)
+    if os.path.exists(path):
+        return path
+    request = _parse(tokenizer, revision, ())
+    has_weights = request.file is not None or request.quantization is not None
+    return _Hub(settings).locate(replace(request, is_tokenizer=not has_weights))
+
+
+def _parse(model: str, revision: str | None, ignore_patterns: tuple[str, ...]) -> _Request:
+    """Reads the notation for repositories."""
+    if model.startswith(("/", "./", "../", "~")) or model == "":
+        raise ConfigError(f"No such file or folder: {model!r}; check the path.")
     file_match = _REPOSITORY_FILE.match(model)
     match = file_match or _REPOSITORY.match(model)
     if match is None or (file_match is None and match["repo"].endswith(".gguf")):
@@ -103,14 +125,13 @@ def locate(
             "file, a folder, org/repo, org/repo:Q4_K_M or org/repo/file.gguf."
         )
     groups = match.groupdict()
-    request = _Request(
+    return _Request(
         repo=groups["repo"],
         revision=revision or "main",
         quantization=groups.get("quantization"),
         file=groups.get("file"),
-        ignore_patterns=tuple(ignore_patterns),
+        ignore_patterns=ignore_patterns,
     )
-    return _Hub(settings).locate(request)
 
 
 def _default_model() -> str:
@@ -139,8 +160,11 @@ class _Request:
     quantization: str | None
     file: str | None
     ignore_patterns: tuple[str, ...]
+    is_tokenizer: bool = False
 
     def choose(self, names: Sequence[str]) -> ModelFiles:
+        if self.is_tokenizer:
+            return choose_tokenizer_files(names, source=self.repo)
         return choose_files(
             names,
             source=self.repo,

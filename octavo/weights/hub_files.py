@@ -14,16 +14,19 @@ from typing import Final
 
 from octavo.errors import ConfigError
 
-#: beside the weights of a Hugging Face checkpoint; nothing else is fetched
-SIDE_FILES: Final = (
-    "config.json",
-    "generation_config.json",
+#: what a tokenizer is made of; beside weights, SIDE_FILES are, and nothing else is fetched
+TOKENIZER_FILES: Final = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "chat_template.json",
     "additional_chat_templates/*.jinja",
+)
+SIDE_FILES: Final = (
+    *TOKENIZER_FILES,
+    "config.json",
+    "generation_config.json",
     "model.safetensors.index.json",
 )
 
@@ -85,6 +88,21 @@ def choose_files(
     )
 
 
+def choose_tokenizer_files(names: Iterable[str], *, source: str) -> ModelFiles:
+    """Chooses the files of a repository's tokenizer, without its weights.
+
+    Raises:
+        ConfigError: it has no tokenizer.json.
+    """
+    kept = sorted(names)
+    if "tokenizer.json" not in kept:
+        raise ConfigError(
+            f"{source} has no tokenizer.json; name a repository or folder that has one, or a GGUF "
+            "file."
+        )
+    return ModelFiles(tuple(_matching(kept, TOKENIZER_FILES)), "")
+
+
 def _quantized(groups: dict[str, list[str]], source: str, quantization: str) -> ModelFiles:
     # the quantisation as the name ends in it, or any other part between separators
     part = re.compile(rf"(?:^|[-./]){re.escape(quantization)}(?:[-.]|$)", re.IGNORECASE)
@@ -144,5 +162,8 @@ def _checkpoint_files(names: list[str]) -> list[str]:
     weights = [name for name in names if _is_weight(name)]
     # consolidated.safetensors is the same model once more, in its author's own layout
     named_model = [name for name in weights if name.startswith("model")]
-    side_files = [name for name in names if any(fnmatch(name, side) for side in SIDE_FILES)]
-    return side_files + (named_model or weights)
+    return _matching(names, SIDE_FILES) + (named_model or weights)
+
+
+def _matching(names: list[str], patterns: Sequence[str]) -> list[str]:
+    return [name for name in names if any(fnmatch(name, pattern) for pattern in patterns)]

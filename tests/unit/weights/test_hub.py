@@ -10,7 +10,7 @@ import pytest
 
 from octavo.envs import read_environ
 from octavo.errors import ConfigError, StartupError
-from octavo.weights.hub import HubSettings, hub_settings, locate
+from octavo.weights.hub import HubSettings, hub_settings, locate, locate_tokenizer
 from tests.fakes.hub_server import COMMIT, FakeHub, FakeRepo
 
 HF = {
@@ -59,6 +59,21 @@ def test_one_quantisation_of_several_is_fetched(hub: FakeHub, settings: HubSetti
     assert Path(path).read_bytes() == b"large"
     assert hub.fetched() == {"m-Q8_0.gguf"}
     assert Path(locate("org/gguf/m-Q4_K_M.gguf", settings)).read_bytes() == b"small"
+
+
+def test_a_tokenizer_of_a_repository_is_fetched_without_weights(
+    hub: FakeHub, settings: HubSettings, tmp_path: Path
+) -> None:
+    folder = locate_tokenizer("org/hf", settings)
+    assert {path.name for path in Path(folder).iterdir()} == {"tokenizer.json"} == hub.fetched()
+    assert Path(locate_tokenizer("org/gguf:Q8_0", settings)).read_bytes() == b"large"
+    with pytest.raises(ConfigError, match=r"org/gguf has no tokenizer\.json"):
+        locate_tokenizer("org/gguf", settings)
+    hub.requests.clear()
+    assert locate_tokenizer(str(tmp_path), settings) == str(tmp_path)
+    with pytest.raises(ConfigError, match="No such file or folder"):
+        locate_tokenizer("~/no-such", settings)
+    assert hub.requests == []
 
 
 def test_what_is_cached_is_not_fetched_again(hub: FakeHub, settings: HubSettings) -> None:
