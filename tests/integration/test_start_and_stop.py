@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from server import Server, Stream, serving
+
+from tests.integration.server import Server, Stream, serving
 
 GONE_LIMIT_S = 2.0
 
