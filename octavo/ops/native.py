@@ -9,6 +9,7 @@ Knows nothing of: requests, schedulers, checkpoints' names.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -90,7 +91,7 @@ class NativeOps:
         self._dtype = dtype
         self.weights: list[NativeWeight] = []
         self.vectors: list[Float32Array] = []
-        self.notes: list[str] = []
+        self.rounds_half_precision = False  # float16 weights are kept as bfloat16
         self._program = Program()
         self._segment = self._program.forward
         self._copies_before_overwrite = False
@@ -100,12 +101,8 @@ class NativeOps:
     # ---- weights
     def pack_linear(self, tensor: StoredTensor) -> Weight:
         kind = stored_kind(tensor.type, self._dtype)
-        if tensor.type == GGMLType.F16 and kind == GGMLType.BF16 and self._dtype == "auto":
-            note = (
-                "float16 weights are kept as bfloat16; --dtype float32 keeps their full precision"
-            )
-            if note not in self.notes:
-                self.notes.append(note)
+        if tensor.type == GGMLType.F16 and self._dtype == "auto":
+            self.rounds_half_precision = True
         n, k = tensor.shape
         packed = self._library.pack_weight(self._pool, tensor, kind)
         self.weights.append(packed)
@@ -406,6 +403,7 @@ class NativeBackend:
     ) -> None:
         self._library = library
         self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
+        self._num_threads = num_threads
         self._options = options
         self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
         self.ops = NativeOps(library, self._pool, dtype)
@@ -417,7 +415,29 @@ class NativeBackend:
 
     @property
     def notes(self) -> list[str]:
-        return self.ops.notes
+        threads = "1 thread" if self._num_threads == 1 else f"{self._num_threads} threads"
+        summary = (
+            f"weights are {self._kinds()} ({self.weight_bytes / 2**20:.1f} MiB); KV cache is "
+            f"{self.kv_dtype}; {self._library.isa} kernels on {threads}"
+        )
+        notes = [summary]
+        if self.ops.rounds_half_precision:
+            notes.append(
+                "float16 weights are kept as bfloat16; --dtype float32 keeps their full precision"
+            )
+        return notes
+
+    def _kinds(self) -> str:
+        """How matrices are kept and what they multiply, most frequent kind first."""
+        kinds = Counter(weight.kind for weight in self.ops.weights)
+        activations = {
+            ElementType.A8: "int8 activations",
+            ElementType.BF16: "bfloat16 activations",
+            ElementType.F32: "float32 activations",
+        }
+        return ", ".join(
+            f"{kind.name} with {activations[input_type(kind)]}" for kind, _ in kinds.most_common()
+        )
 
     def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> Plan:
         program = self.ops.record(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
-from octavo.models.base import CausalLM
+from octavo.models.base import CausalLM, Weights
 from octavo.models.registry import model_class
 from octavo.ops.backend import Backend, CompiledNetwork, Network
 from octavo.ops.interface import Tensor
@@ -25,6 +26,7 @@ from octavo.weights.loader import WeightStore
 from octavo.worker.device import open_backend
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.kv_cache import kv_cache_specs, place_layers
+from octavo.worker.load_progress import load_progress
 from octavo.worker.model_runner import ModelRunner
 from octavo.worker.request_states import RequestStates
 
@@ -44,6 +46,7 @@ class Worker:
         open_backend: opens the device with a dtype.
         open_checkpoint: opens the weights at a path.
         available_memory_bytes: memory this process may still take.
+        shows_progress: a progress bar on a terminal while weights load.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Worker:
         open_backend: Callable[[DeviceConfig, str], Backend] = open_backend,
         open_checkpoint: Callable[[str], Checkpoint] = open_checkpoint,
         available_memory_bytes: Callable[[], int] = available_memory_bytes,
+        shows_progress: bool = True,
     ) -> None:
         self._model_config = model
         self._scheduler = scheduler
@@ -62,6 +66,7 @@ class Worker:
         self._open_backend = open_backend
         self._open_checkpoint = open_checkpoint
         self._available_memory_bytes = available_memory_bytes
+        self._shows_progress = shows_progress
         self._backend: Backend | None = None
         self._model: CausalLM | None = None
         self._network: CompiledNetwork | None = None
@@ -80,7 +85,9 @@ class Worker:
         backend = self._backend = self._open_backend(self._device, config.dtype)
         checkpoint = self._open_checkpoint(config.weights_path)
         try:
-            model = build(config.hf_config, WeightStore(checkpoint, backend.ops), backend.ops)
+            store = WeightStore(checkpoint, backend.ops)
+            with self._progress(store, len(list(checkpoint.tensor_names))) as weights:
+                model = build(config.hf_config, weights, backend.ops)
         finally:
             checkpoint.close()
         self._model = model
@@ -96,6 +103,9 @@ class Worker:
             max_tokens=scheduler.max_num_batched_tokens,
             max_requests=scheduler.max_num_seqs,
         )
+
+    def _progress(self, store: WeightStore, num_tensors: int) -> AbstractContextManager[Weights]:
+        return load_progress(store, num_tensors) if self._shows_progress else nullcontext(store)
 
     @property
     def network(self) -> CompiledNetwork:

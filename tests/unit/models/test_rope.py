@@ -58,6 +58,27 @@ def test_llama3_keeps_high_frequencies_and_divides_low_ones() -> None:
     assert made[-1] == plain[-1] / 8
 
 
+def test_longrope_with_one_set_of_factors_divides_each_frequency() -> None:
+    factors = [1.0 + n for n in range(32)]
+    made = rope(
+        rope_scaling={
+            "rope_type": "longrope",
+            "short_factor": factors,
+            "long_factor": factors,
+            "attention_factor": 1.1,
+        }
+    )
+    expected = rope().inv_freq / np.array(factors, np.float32)
+    np.testing.assert_allclose(made.inv_freq, expected, rtol=1e-6)
+    assert made.scaling == 1.1
+
+
+def test_longrope_that_depends_on_the_prompt_is_refused() -> None:
+    scaling = {"rope_type": "longrope", "short_factor": [1.0] * 32, "long_factor": [2.0] * 32}
+    with pytest.raises(ConfigError, match="longrope with different factors"):
+        rope(rope_scaling=scaling)
+
+
 def test_an_unknown_type_lists_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"rope_type='spiral'.*default, linear.*yarn"):
         rope(rope_scaling={"rope_type": "spiral"})

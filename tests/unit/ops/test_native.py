@@ -66,11 +66,23 @@ def test_dtype_decides_what_is_kept_and_what_is_multiplied(
     assert input_type(kept) == read
 
 
-def test_half_precision_weights_are_noted_once(ops: NativeOps) -> None:
-    weight(ops, 8, 32, GGMLType.F16)
-    weight(ops, 8, 32, GGMLType.F16)
-    (note,) = ops.notes
-    assert "bfloat16" in note
+def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
+    for kind in (GGMLType.Q4_1, GGMLType.Q4_1, GGMLType.BF16):
+        weight(backend.ops, 8, 32, kind)
+    (note,) = backend.notes
+    assert note.startswith(
+        "weights are Q4_1 with int8 activations, BF16 with bfloat16 activations ("
+    )
+    assert "KV cache is bfloat16" in note
+    assert note.endswith("kernels on 1 thread")
+
+
+def test_half_precision_weights_are_noted_once(backend: NativeBackend) -> None:
+    weight(backend.ops, 8, 32, GGMLType.F16)
+    weight(backend.ops, 8, 32, GGMLType.F16)
+    assert [note for note in backend.notes if "float16 weights are kept as bfloat16" in note] == [
+        backend.notes[1]
+    ]
 
 
 def test_an_input_is_prepared_once_for_all_its_linears(ops: NativeOps) -> None:
