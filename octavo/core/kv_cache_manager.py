@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from octavo.core.block_hash import chain_seed, group_key, hash_blocks
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
+from octavo.core.kv_cache_layout import KVCacheLayout
 from octavo.core.request import Request
 from octavo.messages.kv_cache import KVCacheConfig
 
@@ -51,8 +52,8 @@ class KVCacheManager:
         self.block_size = config.block_size
         self.enable_caching = enable_caching
         self._pool = BlockPool(config.num_blocks)
-        self._windows = [group.sliding_window for group in config.groups]
-        self._max_chunk = max_num_batched_tokens
+        self._windows = tuple(group.sliding_window for group in config.groups)
+        self._layout = KVCacheLayout(config.block_size, self._windows, max_num_batched_tokens)
         self._held: dict[str, HeldBlocks] = {}
         #: what a request that has room gets; not to be changed
         self.no_new_blocks: list[list[int]] = [[] for _ in config.groups]
@@ -72,25 +73,15 @@ class KVCacheManager:
         """Blocks of the whole pool that requests can hold."""
         return self._pool.num_usable_blocks
 
-    def num_blocks_for(self, num_tokens: int) -> int:
-        """Most blocks, over all groups, that a request of `num_tokens` tokens holds at a time."""
-        return blocks_for_tokens(num_tokens, self.block_size, self._windows, self._max_chunk)
-
-    def capacity_tokens(self) -> int:
-        """Length of the longest request that fits when it is alone."""
-        low, high = 0, self._pool.num_usable_blocks * self.block_size
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.num_blocks_for(middle) <= self._pool.num_usable_blocks:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    def longest_request(self, limit: int) -> int:
+        """Most tokens, at most `limit`, of a request that fits when it is alone."""
+        return self._layout.longest(self._pool.num_usable_blocks, limit)
 
     def num_blocks_later(self, request: Request, num_tokens: int) -> int:
         """Blocks that a request of which `num_tokens` tokens have blocks still needs for the rest
         of the tokens it has now."""
-        return self.num_blocks_for(request.num_tokens) - self.num_blocks_for(num_tokens)
+        layout = self._layout
+        return layout.blocks_for(request.num_tokens) - layout.blocks_for(num_tokens)
 
     def find_prefix(self, request: Request) -> PrefixHit:
         """The longest cached prefix of a request: whole blocks, at most `num_tokens - 1` tokens,
@@ -267,24 +258,6 @@ class KVCacheManager:
                 self._pool.release(table[gone:first_visible][::-1])
                 table[gone:first_visible] = [NULL_BLOCK] * (first_visible - gone)
                 held.num_expired[group] = first_visible
-
-
-def blocks_for_tokens(
-    num_tokens: int, block_size: int, windows: list[int | None], max_chunk: int
-) -> int:
-    """Most blocks that a request of `num_tokens` tokens holds at a time, over all groups.
-
-    A sliding group needs the window before the chunk being computed and the chunk itself; one block
-    more, because neither end need lie on a block's edge.
-    """
-    all_blocks = -(-num_tokens // block_size)
-    total = 0
-    for window in windows:
-        if window is None:
-            total += all_blocks
-        else:
-            total += min(all_blocks, -(-(window - 1 + max_chunk) // block_size) + 1)
-    return total
 
 
 def _leading_nulls(table: list[int]) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from octavo.config.engine import CacheConfig
-from octavo.core.kv_cache_manager import blocks_for_tokens
+from octavo.core.kv_cache_layout import KVCacheLayout
 from octavo.errors import ConfigError, StartupError
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup, KVCacheSpec, MemoryReport
 
@@ -85,21 +85,21 @@ def plan_kv_cache(
         StartupError: there is too little memory for any window.
     """
     groups = group_layers(specs)
-    layout = _Layout(
+    layout = KVCacheLayout(
         cache.block_size,
-        _bytes_per_block(specs, groups, cache.block_size),
-        [group.sliding_window for group in groups],
+        tuple(group.sliding_window for group in groups),
         max_num_batched_tokens,
     )
+    bytes_per_block = _bytes_per_block(specs, groups, cache.block_size)
     available = max(0, memory.available_bytes - memory.activation_bytes)
-    num_blocks, what = _num_blocks(layout, cache, available, max_model_len)
+    num_blocks, what = _num_blocks(layout, bytes_per_block, cache, available, max_model_len)
     window, warnings = _fit_window(
-        layout, num_blocks, what, max_model_len, is_given=max_model_len_is_given
+        layout, bytes_per_block, num_blocks, what, max_model_len, is_given=max_model_len_is_given
     )
     blocks_per_window = layout.blocks_for(window)
     max_concurrency = (num_blocks - 1) / blocks_per_window
     return KVCachePlan(
-        config=KVCacheConfig(num_blocks, cache.block_size, layout.bytes_per_block, groups),
+        config=KVCacheConfig(num_blocks, cache.block_size, bytes_per_block, groups),
         max_model_len=window,
         size_tokens=(
             (num_blocks - 1) * cache.block_size
@@ -135,35 +135,6 @@ def group_layers(specs: Sequence[KVCacheSpec]) -> list[KVCacheGroup]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Sizes from which tokens become blocks and bytes."""
-
-    block_size: int
-    bytes_per_block: int
-    windows: list[int | None]
-    max_chunk: int
-
-    def blocks_for(self, num_tokens: int) -> int:
-        """Most blocks that a request of this many tokens holds."""
-        return blocks_for_tokens(num_tokens, self.block_size, self.windows, self.max_chunk)
-
-    def bytes_for(self, num_tokens: int) -> int:
-        """Bytes of a pool in which one request of this many tokens fits (with the null block)."""
-        return (self.blocks_for(num_tokens) + 1) * self.bytes_per_block
-
-    def longest(self, num_blocks: int, limit: int) -> int:
-        """Most tokens, at most `limit`, of a request that fits in a pool of `num_blocks` blocks."""
-        low, high = 0, limit
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.blocks_for(middle) <= num_blocks - 1:
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
-
 def _bytes_per_block(
     specs: Sequence[KVCacheSpec], groups: Sequence[KVCacheGroup], block_size: int
 ) -> int:
@@ -172,9 +143,13 @@ def _bytes_per_block(
 
 
 def _num_blocks(
-    layout: _Layout, cache: CacheConfig, available: int, window: int
+    layout: KVCacheLayout, bytes_per_block: int, cache: CacheConfig, available: int, window: int
 ) -> tuple[int, str]:
-    """The pool's size, and in words where it comes from."""
+    """The pool's size (one block more than requests hold), and in words where it comes from."""
+
+    def bytes_for(num_tokens: int) -> int:
+        return (layout.blocks_for(num_tokens) + 1) * bytes_per_block
+
     if cache.num_gpu_blocks_override is not None:
         num_blocks = cache.num_gpu_blocks_override
         if num_blocks < 2:
@@ -199,13 +174,13 @@ def _num_blocks(
         )
     else:
         most = int(available * MAX_WINDOW_SHARE)
-        budget = min(int(available * DEFAULT_SHARE), layout.bytes_for(max(window, DEFAULT_TOKENS)))
-        budget = min(max(budget, layout.bytes_for(window)), max(most, 0))
+        budget = min(int(available * DEFAULT_SHARE), bytes_for(max(window, DEFAULT_TOKENS)))
+        budget = min(max(budget, bytes_for(window)), most)
         what = f"half of the {_gib(available)} available"
-    num_blocks = budget // layout.bytes_per_block
+    num_blocks = budget // bytes_per_block
     if num_blocks < 2:
         raise StartupError(
-            f"Too little memory for a KV cache: one block takes {_mib(layout.bytes_per_block)}, "
+            f"Too little memory for a KV cache: one block takes {_mib(bytes_per_block)}, "
             f"at least two are needed, but {what} is {_mib(budget)}. Free memory, or give "
             "--kv-cache-memory-bytes."
         )
@@ -213,14 +188,25 @@ def _num_blocks(
 
 
 def _fit_window(
-    layout: _Layout, num_blocks: int, what: str, window: int, *, is_given: bool
+    layout: KVCacheLayout,
+    bytes_per_block: int,
+    num_blocks: int,
+    what: str,
+    window: int,
+    *,
+    is_given: bool,
 ) -> tuple[int, list[str]]:
     """Lowers the window to what fits, or refuses to."""
-    fits = layout.longest(num_blocks, window)
+    fits = layout.longest(num_blocks - 1, window)
     if fits >= window:
         return window, []
-    needed = _gib(layout.bytes_for(window))
-    have = _gib(num_blocks * layout.bytes_per_block)
+    needed = _gib((layout.blocks_for(window) + 1) * bytes_per_block)
+    have = _gib(num_blocks * bytes_per_block)
+    if fits == 0:
+        raise StartupError(
+            f"Too little memory for a KV cache: {what} gives {have}, in which not even one token of "
+            "all layers fits. Give a larger --kv-cache-memory-bytes."
+        )
     if is_given:
         raise ConfigError(
             f"To serve at least one request with the model's max seq len ({window}), {needed} KV "

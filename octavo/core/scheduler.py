@@ -61,9 +61,8 @@ class Scheduler:
         self._config = config
         self._kv = kv
         self._structured_output = structured_output
-        self._capacity_tokens = kv.capacity_tokens()
         # a request that is alone and fills the whole cache ends there, as at the window's end
-        self._max_len = min(max_model_len, self._capacity_tokens)
+        self._max_len = kv.longest_request(max_model_len)
         self._watermark_blocks = int(config.watermark * kv.num_usable_blocks)
         self._id_to_request: dict[str, Request] = {}
         self._waiting = make_request_queue(config.policy)
@@ -103,11 +102,11 @@ class Scheduler:
             queued_s=time.monotonic(),
         )
         self._num_arrived += 1
-        if request.num_prompt_tokens > self._capacity_tokens:
+        if request.num_prompt_tokens > self._max_len:
             request.status = RequestStatus.FINISHED
             error = (
                 f"The prompt has {request.num_prompt_tokens} tokens, but the whole KV cache holds "
-                f"{self._capacity_tokens}: shorten it, or start the server with a larger "
+                f"{self._max_len}: shorten it, or start the server with a larger "
                 "--kv-cache-memory-bytes."
             )
             self._ended.append(_last_output(request, FinishReason.ERROR, error))

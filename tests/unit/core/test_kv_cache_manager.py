@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from octavo.core.kv_cache_manager import KVCacheManager, blocks_for_tokens
+from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
 from tests.fakes.requests import core_request
@@ -180,26 +177,7 @@ def test_a_sliding_hit_is_shortened_where_the_window_is_gone() -> None:
     assert kv.find_prefix(make("d", [*range(8), 99, 99])).num_tokens == 0
 
 
-def test_capacity_is_the_longest_request_that_fits_alone() -> None:
-    assert manager(num_blocks=11).capacity_tokens() == 40
-    assert manager(num_blocks=11, windows=(None, None)).capacity_tokens() == 20
-    kv = manager(num_blocks=21, windows=(None, 8), max_chunk=8)
-    capacity = kv.capacity_tokens()
-    assert kv.num_blocks_for(capacity) <= 20 < kv.num_blocks_for(capacity + 1)
-
-
-@given(
-    num_tokens=st.integers(1, 200),
-    window=st.integers(1, 60),
-    chunk=st.integers(1, 60),
-    block_size=st.integers(1, 17),
-)
-def test_the_bound_for_sliding_groups_holds_at_every_chunk(
-    num_tokens: int, window: int, chunk: int, block_size: int
-) -> None:
-    most = 0
-    for computed in range(0, num_tokens, chunk):
-        first_visible = max(0, computed - window + 1) // block_size
-        end = -(-min(computed + chunk, num_tokens) // block_size)
-        most = max(most, end - first_visible)
-    assert most <= blocks_for_tokens(num_tokens, block_size, [window], chunk)
+def test_the_longest_request_is_the_one_that_fits_alone() -> None:
+    assert manager(num_blocks=11).longest_request(1000) == 40
+    assert manager(num_blocks=11).longest_request(30) == 30
+    assert manager(num_blocks=11, windows=(None, None)).longest_request(1000) == 20

@@ -102,6 +102,12 @@ def test_one_block_is_too_few() -> None:
         plan(num_gpu_blocks_override=1)
 
 
+def test_blocks_for_some_layers_only_are_too_few() -> None:
+    specs = [KVCacheSpec(0, 1, 8, 8, "float32"), KVCacheSpec(1, 1, 8, 8, "float32", 32)]
+    with pytest.raises(StartupError, match="not even one token"):
+        plan(specs=specs, num_gpu_blocks_override=2)
+
+
 def test_too_little_memory_for_any_block_is_said() -> None:
     with pytest.raises(StartupError, match="Too little memory for a KV cache"):
         plan(available=100_000)
