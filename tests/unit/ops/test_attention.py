@@ -1,0 +1,433 @@
+"""Paged attention against float64, and that its bits depend on nothing but a row's own tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from octavo.ops.interface import KVLayer
+from octavo.ops.library import available_isas
+from octavo.ops.program import ElementType, Op, Operand
+from tests.fakes.plan_rig import F32, plan_rig
+
+ISAS = available_isas()
+TOLERANCE = {"float32": 4e-6, "bfloat16": 2e-2}
+each_isa = pytest.mark.parametrize("isa", ISAS)
+each_cache = pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One attention layer."""
+
+    heads: int = 6
+    kv_heads: int = 2
+    k_dim: int = 64
+    v_dim: int = 64
+    window: int = 0
+    cap: float = 0.0
+    has_sinks: bool = False
+    block_size: int = 16
+
+    @property
+    def scale(self) -> float:
+        return self.k_dim**-0.5
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Q, K and V of all tokens of one request."""
+
+    q: F32
+    k: F32
+    v: F32
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+
+def sequence(shape: Shape, length: int, seed: int) -> Tokens:
+    rng = np.random.default_rng(seed)
+
+    def draw(cols: int, scale: float = 1.0) -> F32:
+        return (rng.standard_normal((length, cols)) * scale).astype(np.float32)
+
+    return Tokens(
+        draw(shape.heads * shape.k_dim, 1.5),
+        draw(shape.kv_heads * shape.k_dim),
+        draw(shape.kv_heads * shape.v_dim),
+    )
+
+
+def sinks_of(shape: Shape) -> F32:
+    return np.linspace(-2, 3, shape.heads, dtype=np.float32)
+
+
+def reference(shape: Shape, seq: Tokens) -> npt.NDArray[np.float64]:
+    """Naive attention of every token of a sequence, [length, heads * v_dim]."""
+    n, group = len(seq), shape.heads // shape.kv_heads
+    q = seq.q.astype(np.float64).reshape(n, shape.heads, shape.k_dim)
+    k = seq.k.astype(np.float64).reshape(n, shape.kv_heads, shape.k_dim).repeat(group, 1)
+    v = seq.v.astype(np.float64).reshape(n, shape.kv_heads, shape.v_dim).repeat(group, 1)
+    scores = np.einsum("ihd,jhd->hij", q, k) * shape.scale
+    if shape.cap:
+        scores = shape.cap * np.tanh(scores / shape.cap)
+    i, j = np.arange(n)[:, None], np.arange(n)[None]
+    visible = (j <= i) & ((j > i - shape.window) if shape.window else True)
+    scores = np.where(visible, scores, -np.inf)
+    top = scores.max(-1, keepdims=True)
+    if shape.has_sinks:
+        sink = sinks_of(shape).astype(np.float64)[:, None, None]
+        top = np.maximum(top, sink)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    if shape.has_sinks:
+        total = total + np.exp(sink - top)
+    return np.einsum("hij,jhd->ihd", weights / total, v).reshape(n, -1)
+
+
+def last_row(shape: Shape, seq: Tokens) -> npt.NDArray[np.float64]:
+    """`reference` of the last token alone, without window, cap and sinks."""
+    group = shape.heads // shape.kv_heads
+    q = seq.q[-1].astype(np.float64).reshape(shape.heads, shape.k_dim)
+    k = seq.k.astype(np.float64).reshape(-1, shape.kv_heads, shape.k_dim).repeat(group, 1)
+    v = seq.v.astype(np.float64).reshape(-1, shape.kv_heads, shape.v_dim).repeat(group, 1)
+    scores = np.einsum("hd,jhd->hj", q, k) * shape.scale
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("hj,jhd->hd", weights, v).reshape(-1)
+
+
+class Cache:
+    """A layer with its cache, run step by step over chosen chunks of sequences.
+
+    All blocks are poisoned with NaN first; a request's blocks are in random order.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        sequences: Sequence[Tokens],
+        *,
+        isa: str | None = None,
+        num_threads: int = 1,
+        kv_dtype: str = "float32",
+        seed: int = 0,
+        out_dtype: ElementType = ElementType.F32,
+    ) -> None:
+        self.shape, self.sequences = shape, sequences
+        self.blocks_per_request = max(-(-len(s) // shape.block_size) for s in sequences)
+        self.num_blocks = 1 + len(sequences) * self.blocks_per_request
+        order = np.random.default_rng(seed).permutation(np.arange(1, self.num_blocks))
+        self.tables = order.reshape(len(sequences), self.blocks_per_request)
+        self._context = plan_rig(
+            isa,
+            num_threads,
+            kv_dtype=kv_dtype,
+            max_tokens=self.num_blocks * shape.block_size,
+            max_requests=self.num_blocks,
+        )
+        self.rig = rig = self._context.__enter__()
+        self.q = rig.buffer(shape.heads * shape.k_dim)
+        self.k = rig.buffer(shape.kv_heads * shape.k_dim)
+        self.v = rig.buffer(shape.kv_heads * shape.v_dim)
+        self.out = rig.buffer(shape.heads * shape.v_dim, dtype=out_dtype)
+        layer = rig.kv_layer(KVLayer(0, shape.kv_heads, shape.k_dim, shape.v_dim))
+        sinks = rig.vector(sinks_of(shape)) if shape.has_sinks else None
+        rig.emit(Op.KV_WRITE, [self.k, self.v], i=[layer])
+        rig.emit(
+            Op.ATTENTION,
+            [self.q],
+            [self.out],
+            vectors=[sinks],
+            i=[shape.heads, layer, shape.window, out_dtype],
+            f=[shape.scale, shape.cap],
+        )
+        self.plan = rig.build(num_blocks=self.num_blocks, block_size=shape.block_size)
+        self._poison()
+        self.num_computed = [0] * len(sequences)
+
+    def _poison(self) -> None:
+        num_slots = self.num_blocks * self.shape.block_size
+        cols = (self.q, self.k, self.v)
+        nan = [np.full((num_slots, self._cols(x)), np.nan, np.float32) for x in cols]
+        self._write(np.arange(self.num_blocks), *nan)
+
+    def _cols(self, operand: Operand) -> int:
+        return self.rig.program.buffers[operand.buffer].cols
+
+    def _write(self, blocks: npt.NDArray[np.int64], q: F32, k: F32, v: F32) -> None:
+        """Fills blocks with tokens; each block is a request of its own, which is quick."""
+        size, length = self.shape.block_size, len(k)
+        step = self.rig.step(length, max_blocks=1)
+        step.num_requests = len(blocks)
+        ends = np.minimum(np.arange(1, len(blocks) + 1) * size, length)
+        step.query_start[1 : len(blocks) + 1] = ends
+        step.seq_lens[: len(blocks)] = np.diff(ends, prepend=0)
+        step.block_tables[0, : len(blocks), 0] = blocks
+        step.slot_mapping[0, :length] = (blocks[:, None] * size + np.arange(size)).ravel()[:length]
+        for operand, values in zip((self.q, self.k, self.v), (q, k, v), strict=True):
+            self.plan.write(operand.buffer, values)
+        assert self.plan.forward(step)
+
+    def run(self, chunks: Sequence[tuple[int, int]]) -> list[F32]:
+        """One step: (request, tokens) in order; the outputs of each."""
+        step = self.rig.step(0, max_blocks=self.blocks_per_request)
+        rows: list[tuple[F32, F32, F32]] = []
+        start = 0
+        for index, (request, length) in enumerate(chunks):
+            seq, first = self.sequences[request], self.num_computed[request]
+            tokens = np.arange(first, first + length)
+            table = self.tables[request]
+            step.query_start[index + 1] = start + length
+            step.seq_lens[index] = first + length
+            step.block_tables[0, index] = table
+            step.slot_mapping[0, start : start + length] = (
+                table[tokens // self.shape.block_size] * self.shape.block_size
+                + tokens % self.shape.block_size
+            )
+            rows.append((seq.q[tokens], seq.k[tokens], seq.v[tokens]))
+            self.num_computed[request] += length
+            start += length
+        step.num_requests, step.num_tokens = len(chunks), start
+        for operand, parts in zip((self.q, self.k, self.v), zip(*rows, strict=True), strict=True):
+            self.plan.write(operand.buffer, np.concatenate(parts))
+        assert self.plan.forward(step)
+        values = self.plan.read(self.out.buffer, start)
+        ends = step.query_start[1 : len(chunks)]
+        return list(np.split(values, ends))
+
+    def write_all(self, request: int, length: int) -> None:
+        """Puts the first tokens of a request into the cache without attending to all of them."""
+        seq = self.sequences[request]
+        blocks = self.tables[request][: -(-length // self.shape.block_size)]
+        self._write(blocks, seq.q[:length], seq.k[:length], seq.v[:length])
+        self.num_computed[request] = length
+
+    def close(self) -> None:
+        self._context.__exit__(None, None, None)
+
+
+def attend(
+    shape: Shape,
+    sequences: Sequence[Tokens],
+    steps: Sequence[Sequence[tuple[int, int]]],
+    **options: object,
+) -> list[F32]:
+    """Outputs of all tokens of each sequence after the steps."""
+    cache = Cache(shape, sequences, **options)  # type: ignore[arg-type]
+    try:
+        outputs: list[list[F32]] = [[] for _ in sequences]
+        for chunks in steps:
+            for (request, _), values in zip(chunks, cache.run(chunks), strict=True):
+                outputs[request].append(values)
+    finally:
+        cache.close()
+    return [np.concatenate(parts) for parts in outputs]
+
+
+def whole(sequences: Sequence[Tokens]) -> list[list[tuple[int, int]]]:
+    """Each sequence in one step of its own."""
+    return [[(index, len(s))] for index, s in enumerate(sequences)]
+
+
+def check(shape: Shape, lengths: Sequence[int], isa: str, kv_dtype: str, **options: object) -> None:
+    sequences = [sequence(shape, n, seed) for seed, n in enumerate(lengths)]
+    got = attend(shape, sequences, whole(sequences), isa=isa, kv_dtype=kv_dtype, **options)
+    for values, seq in zip(got, sequences, strict=True):
+        np.testing.assert_allclose(values, reference(shape, seq), atol=TOLERANCE[kv_dtype])
+
+
+@each_isa
+@each_cache
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(),
+        Shape(heads=9, kv_heads=3),
+        Shape(heads=4, kv_heads=4),
+        Shape(heads=32, kv_heads=1, k_dim=32, v_dim=32),
+        Shape(k_dim=80, v_dim=80),
+        Shape(k_dim=96, v_dim=32),
+        Shape(k_dim=128, v_dim=128),
+        Shape(heads=4, kv_heads=1, k_dim=256, v_dim=256),
+        Shape(heads=2, kv_heads=1, k_dim=24, v_dim=8),
+        Shape(heads=2, kv_heads=2, k_dim=6, v_dim=5),
+        Shape(block_size=32),
+        Shape(block_size=128),
+    ],
+    ids=str,
+)
+def test_head_sizes_and_groups(isa: str, kv_dtype: str, shape: Shape) -> None:
+    check(shape, [1, 16, 277], isa, kv_dtype)
+
+
+@each_isa
+@each_cache
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(window=1),
+        Shape(window=16),
+        Shape(window=40),
+        Shape(window=257),
+        Shape(window=10_000),
+        Shape(cap=5.0),
+        Shape(has_sinks=True),
+        Shape(window=33, cap=20.0, has_sinks=True),
+    ],
+    ids=str,
+)
+def test_windows_caps_and_sinks(isa: str, kv_dtype: str, shape: Shape) -> None:
+    check(shape, [5, 300], isa, kv_dtype)
+
+
+@each_isa
+@each_cache
+def test_a_window_reads_only_its_blocks(isa: str, kv_dtype: str) -> None:
+    shape, length = Shape(window=32), 200
+    seq = sequence(shape, length, 0)
+    cache = Cache(shape, [seq], isa=isa, kv_dtype=kv_dtype)
+    try:
+        cache.run([(0, length - 1)])
+        # blocks before the window of the last token are given back: their ids mean nothing any more
+        cache.tables[0, : (length - 32) // 16] = 2**24
+        (got,) = cache.run([(0, 1)])
+    finally:
+        cache.close()
+    np.testing.assert_allclose(got[0], reference(shape, seq)[-1], atol=TOLERANCE[kv_dtype])
+
+
+@each_isa
+@each_cache
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+def test_batches_mixing_prefill_and_decode(isa: str, kv_dtype: str, num_threads: int) -> None:
+    shape = Shape(heads=9, kv_heads=3)
+    sequences = [sequence(shape, n, n) for n in (330, 70, 33, 4)]
+    steps = [
+        [(0, 200), (1, 50)],
+        [(1, 17), (0, 1), (2, 33), (3, 3)],
+        [(0, 128), (1, 1), (3, 1)],
+        [(1, 1), (0, 1)],
+        [(1, 1)],
+    ]
+    got = attend(shape, sequences, steps, isa=isa, kv_dtype=kv_dtype, num_threads=num_threads)
+    for values, seq in zip(got, sequences, strict=True):
+        np.testing.assert_allclose(values, reference(shape, seq), atol=TOLERANCE[kv_dtype])
+
+
+@each_isa
+@each_cache
+def test_bits_do_not_depend_on_chunks_company_or_threads(isa: str, kv_dtype: str) -> None:
+    shape = Shape(heads=9, kv_heads=3, window=290)
+    sequences = [sequence(shape, n, n) for n in (330, 300, 18)]
+    alone = attend(shape, sequences, whole(sequences), isa=isa, kv_dtype=kv_dtype)
+    steps = [
+        [(0, 7), (1, 256)],
+        [(0, 250), (1, 1), (2, 1)],
+        [(2, 16), (1, 42), (0, 1)],
+        *[[(0, 1), (1, 1)]] * 1,
+        [(2, 1)],
+        [(0, 71)],
+    ]
+    for num_threads in (1, 2, 3):
+        options = {"isa": isa, "kv_dtype": kv_dtype, "num_threads": num_threads}
+        got = attend(shape, sequences, steps, seed=num_threads, **options)
+        for values, expected in zip(got, alone, strict=True):
+            np.testing.assert_array_equal(values, expected)
+
+
+@each_cache
+@pytest.mark.parametrize("isa", ISAS[:1])
+def test_a_decode_row_split_over_more_partitions_than_fit_at_once(isa: str, kv_dtype: str) -> None:
+    shape, length = Shape(heads=2, kv_heads=1, k_dim=8, v_dim=8, block_size=128), 20_000
+    seq = sequence(shape, length, 0)
+    outputs = []
+    for num_threads in (1, 2):
+        cache = Cache(shape, [seq], isa=isa, kv_dtype=kv_dtype, num_threads=num_threads)
+        try:
+            cache.write_all(0, length - 1)
+            outputs.append(cache.run([(0, 1)])[0])
+        finally:
+            cache.close()
+    np.testing.assert_array_equal(*outputs)
+    np.testing.assert_allclose(outputs[0][0], last_row(shape, seq), atol=TOLERANCE[kv_dtype])
+
+
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+@given(st.data())
+def test_any_chunking_gives_the_bits_of_one_pass(data: st.DataObject) -> None:
+    kv_heads = data.draw(st.integers(1, 3))
+    shape = Shape(
+        heads=kv_heads * data.draw(st.integers(1, 5)),
+        kv_heads=kv_heads,
+        k_dim=data.draw(st.sampled_from([8, 16, 64])),
+        v_dim=data.draw(st.sampled_from([8, 16, 48])),
+        window=data.draw(st.sampled_from([0, 0, 20, 270])),
+        has_sinks=data.draw(st.booleans()),
+    )
+    kv_dtype = data.draw(st.sampled_from(["float32", "bfloat16"]))
+    lengths = data.draw(st.lists(st.integers(1, 400), min_size=1, max_size=3))
+    sequences = [sequence(shape, n, seed) for seed, n in enumerate(lengths)]
+    left = list(lengths)
+    steps: list[list[tuple[int, int]]] = []
+    while any(left):
+        chosen = data.draw(
+            st.sets(st.sampled_from([i for i, n in enumerate(left) if n]), min_size=1)
+        )
+        chunks = [(i, data.draw(st.integers(1, left[i]))) for i in chosen]
+        for i, n in chunks:
+            left[i] -= n
+        steps.append(chunks)
+    expected = attend(shape, sequences, whole(sequences), kv_dtype=kv_dtype)
+    num_threads = data.draw(st.integers(1, 3))
+    got = attend(shape, sequences, steps, kv_dtype=kv_dtype, num_threads=num_threads, seed=1)
+    for values, alone in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(values, alone)
+
+
+@each_isa
+@pytest.mark.parametrize("dtype", [ElementType.BF16, ElementType.A8])
+def test_a_prepared_output_has_the_bits_of_a_separate_step(isa: str, dtype: ElementType) -> None:
+    shape = Shape(k_dim=64, v_dim=64)
+    seq = sequence(shape, 40, 0)
+    (plain,) = attend(shape, [seq], [[(0, 40)]], isa=isa)
+    (fused,) = attend(shape, [seq], [[(0, 40)]], isa=isa, out_dtype=dtype)
+    with plan_rig(isa) as rig:
+        source = rig.buffer(plain.shape[1])
+        out = rig.buffer(plain.shape[1], dtype=dtype)
+        rig.emit(Op.PREPARE, [source], [out], i=[dtype])
+        rig.build()
+        (expected,) = rig.run([(source, plain)], out)
+    np.testing.assert_array_equal(fused, expected)
+
+
+@each_isa
+@each_cache
+def test_large_scores_do_not_overflow(isa: str, kv_dtype: str) -> None:
+    shape = Shape(heads=1, kv_heads=1, k_dim=16, v_dim=16)
+    base = sequence(shape, 300, 0)
+    seq = Tokens(base.q * 300, base.k * 300, base.v)
+    (got,) = attend(shape, [seq], [[(0, 300)]], isa=isa, kv_dtype=kv_dtype)
+    assert np.isfinite(got).all()
+    assert np.abs(got).max() <= np.abs(seq.v).max() * 1.01
+
+
+@each_isa
+@each_cache
+def test_nan_of_one_request_stays_with_it(isa: str, kv_dtype: str) -> None:
+    shape = Shape()
+    good, bad = sequence(shape, 50, 0), sequence(shape, 50, 1)
+    bad.k[20], bad.v[20] = np.nan, np.nan
+    got = attend(shape, [good, bad], [[(1, 50), (0, 50)]], isa=isa, kv_dtype=kv_dtype)
+    (alone,) = attend(shape, [good], [[(0, 50)]], isa=isa, kv_dtype=kv_dtype)
+    np.testing.assert_array_equal(got[0], alone)
+    assert np.isnan(got[1][20:]).all()
