@@ -204,8 +204,8 @@ def _fit_window(
     have = _gib(num_blocks * bytes_per_block)
     if fits == 0:
         raise StartupError(
-            f"Too little memory for a KV cache: {what} gives {have}, in which not even one token of "
-            "all layers fits. Give a larger --kv-cache-memory-bytes."
+            f"Too little memory for a KV cache: {what} gives {have}, in which not even one token "
+            "of all layers fits. Give a larger --kv-cache-memory-bytes."
         )
     if is_given:
         raise ConfigError(
