@@ -1,0 +1,483 @@
+"""The native sampler: which token, with which probability, and the log-probabilities beside it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.errors import EngineError
+from octavo.ops.library import available_isas
+from octavo.ops.philox import uniform
+from octavo.ops.program import Op, Rows
+from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+from tests.fakes.plan_rig import F32, plan_rig
+
+F64 = npt.NDArray[np.float64]
+ISAS = available_isas()
+each_isa = pytest.mark.parametrize("isa", ISAS)
+INF = np.float32(np.inf)
+
+
+def run(
+    logits: F32,
+    sampling: SamplingArrays,
+    *,
+    isa: str | None = None,
+    num_threads: int = 1,
+    logprobs: str = "",
+    max_logprobs: int = -1,
+) -> tuple[SampleOutputArrays, StepArrays, F32]:
+    """The sample segment as recorded for a server; also the logits afterwards."""
+    num_rows, vocab_size = logits.shape
+    with plan_rig(isa, num_threads, max_tokens=max(num_rows, 1), vocab_size=vocab_size) as rig:
+        x = rig.buffer(vocab_size, Rows.L)
+        if logprobs == "raw":
+            rig.emit_sample(Op.LOGPROBS, [x], i=[0])
+        rig.emit_sample(Op.PENALIZE, [x])
+        rig.emit_sample(Op.MASK, [x])
+        if logprobs == "processed":
+            rig.emit_sample(Op.LOGPROBS, [x], i=[1])
+        rig.emit_sample(Op.SAMPLE, [x])
+        plan = rig.build()
+        output, step = rig.sample(x, logits, sampling, max_logprobs=max_logprobs)
+        return output, step, plan.read(x.buffer, num_rows)
+
+
+def draws(
+    num_rows: int,
+    *,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    min_p: float = 0.0,
+    seed: int = 0,
+) -> SamplingArrays:
+    """Rows that draw with seeds `seed`, `seed` + 1, ..."""
+    sampling = SamplingArrays(num_rows)
+    sampling.temperature[:] = temperature
+    sampling.top_k[:], sampling.top_p[:], sampling.min_p[:] = top_k, top_p, min_p
+    sampling.seed[:] = seed + np.arange(num_rows)
+    return sampling
+
+
+def kept_probabilities(
+    logits: F32, temperature: float, top_k: int, top_p: float, min_p: float
+) -> F64:
+    """The distribution drawn from: min-p, then top-k, then top-p; ties to the lowest id."""
+    x = logits.astype(np.float64) / temperature
+    weights = np.exp(x - x.max())
+    order = np.lexsort((np.arange(len(x)), -logits.astype(np.float64)))
+    order = order[weights[order] >= min_p]
+    if top_k:
+        order = order[:top_k]
+    if top_p < 1:
+        before = np.cumsum(weights[order]) - weights[order]
+        order = order[before < np.float32(top_p) * weights[order].sum()]
+    kept = np.zeros_like(weights)
+    kept[order] = weights[order] / weights[order].sum()
+    return kept
+
+
+def log_softmax(logits: F32) -> F64:
+    x = logits.astype(np.float64)
+    top = x.max()
+    return x - top - np.log(np.exp(x - top).sum())
+
+
+def normal(*shape: int, seed: int = 0, scale: float = 3.0) -> F32:
+    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
+
+
+# ---- greedy
+
+
+@each_isa
+@pytest.mark.parametrize("vocab_size", [1, 2, 15, 16, 17, 1000, 49152])
+def test_greedy_takes_the_most_likely_token(isa: str, vocab_size: int) -> None:
+    logits = normal(3, vocab_size)
+    output, _, _ = run(logits, SamplingArrays(3), isa=isa)
+    np.testing.assert_array_equal(output.sampled, logits.argmax(1))
+    np.testing.assert_array_equal(output.status, 0)
+
+
+@each_isa
+def test_greedy_ties_go_to_the_lowest_id(isa: str) -> None:
+    logits = np.full((4, 100), -5.0, np.float32)
+    logits[0, [99, 17, 50]] = 2
+    logits[1, [31, 32]] = 0
+    logits[1, 31] = -0.0
+    output, _, _ = run(logits, SamplingArrays(4), isa=isa)
+    assert output.sampled.tolist() == [17, 31, 0, 0]
+
+
+# ---- drawing
+
+
+@each_isa
+def test_the_draw_is_philox_of_seed_and_output_index(isa: str) -> None:
+    vocab_size = 1 << 12
+    sampling = SamplingArrays(64)
+    sampling.temperature[:] = 1
+    sampling.seed[:] = np.random.default_rng(0).integers(0, 2**64, 64, np.uint64)
+    sampling.output_index[:] = [*range(32), *(2**32 + np.arange(32))]
+    output, _, _ = run(np.zeros((64, vocab_size), np.float32), sampling, isa=isa)
+    expected = [
+        int(uniform(int(seed), int(index)) * vocab_size)
+        for seed, index in zip(sampling.seed, sampling.output_index, strict=True)
+    ]
+    assert output.sampled.tolist() == expected
+
+
+def assert_drawn_from(
+    sampled: int, probabilities: F64, draw: float, tolerance: float = 2e-6
+) -> None:
+    """`sampled` is where the cumulative probability passes `draw`, up to rounding."""
+    assert probabilities[sampled] > 0
+    end = np.cumsum(probabilities)[sampled]
+    assert end - probabilities[sampled] - tolerance <= draw <= end + tolerance
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    vocab_size=st.sampled_from([1, 5, 16, 300, 3000]),
+    scale=st.sampled_from([0.01, 1.0, 4.0, 30.0]),
+    temperature=st.sampled_from([0.01, 0.3, 1.0, 2.0]),
+    top_k=st.sampled_from([0, 1, 2, 17, 250, 10_000]),
+    top_p=st.sampled_from([1.0, 0.95, 0.5, 1e-6]),
+    min_p=st.sampled_from([0.0, 0.05, 0.5, 1.0]),
+    isa=st.sampled_from(ISAS),
+    has_ties=st.booleans(),
+)
+def test_filters_and_the_draw_agree_with_float64(
+    vocab_size: int,
+    scale: float,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    isa: str,
+    has_ties: bool,
+) -> None:
+    logits = normal(8, vocab_size, scale=scale)
+    if has_ties:
+        logits = np.round(logits)
+    logits[:, ::7] = -INF
+    logits[:, -1] = 0
+    sampling = draws(8, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
+    output, _, _ = run(logits, sampling, isa=isa)
+    assert (output.status == 0).all()
+    for row in range(8):
+        expected = kept_probabilities(logits[row], temperature, top_k, top_p, min_p)
+        assert_drawn_from(int(output.sampled[row]), expected, uniform(row, 0))
+
+
+@each_isa
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "min_p"), [(0, 1.0, 0.0), (5, 1.0, 0.0), (0, 0.8, 0.0), (0, 1.0, 0.3)]
+)
+def test_frequencies_follow_the_distribution(
+    isa: str, top_k: int, top_p: float, min_p: float
+) -> None:
+    num_draws, logits = 4000, normal(20, scale=1.0)
+    sampling = draws(num_draws, temperature=0.8, top_k=top_k, top_p=top_p, min_p=min_p, seed=99)
+    output, _, _ = run(np.tile(logits, (num_draws, 1)), sampling, isa=isa)
+    probabilities = kept_probabilities(logits, 0.8, top_k, top_p, min_p)
+    counts = np.bincount(output.sampled, minlength=20)
+    kept = probabilities > 0
+    assert counts[~kept].sum() == 0
+    chi_square = ((counts - num_draws * probabilities)[kept] ** 2 / probabilities[kept]).sum()
+    # 99.9th percentile of chi-square with 19 degrees of freedom
+    assert chi_square / num_draws < 43.8
+
+
+@each_isa
+def test_a_flat_distribution_needs_the_whole_vocabulary(isa: str) -> None:
+    vocab_size = 20_000
+    logits = normal(6, vocab_size, scale=0.001)
+    sampling = draws(6, top_p=0.9)
+    sampling.top_k[3:] = 15_000
+    output, _, _ = run(logits, sampling, isa=isa)
+    for row in range(6):
+        top_k = int(sampling.top_k[row])
+        expected = kept_probabilities(logits[row], 1.0, top_k, 0.9, 0.0)
+        assert_drawn_from(int(output.sampled[row]), expected, uniform(row, 0), 2e-4)
+
+
+@each_isa
+def test_a_long_tail_is_reached_when_the_nucleus_is_nearly_everything(isa: str) -> None:
+    # one id has half of the mass, the rest is spread below e^-10 of it
+    logits = np.full((1, 100_000), -np.log(100_000), np.float32)
+    logits[0, 77] = 0
+    chosen = {
+        int(run(logits, draws(1, top_p=0.999, seed=seed), isa=isa)[0].sampled[0])
+        for seed in range(12)
+    }
+    assert 77 in chosen
+    assert len(chosen) > 3
+
+
+# ---- rows are independent
+
+
+@each_isa
+def test_a_row_has_the_same_result_alone_in_a_batch_and_with_any_number_of_threads(
+    isa: str,
+) -> None:
+    logits = normal(70, 3000)
+    sampling = draws(70, top_p=0.9)
+    sampling.temperature[::3] = 0
+    sampling.top_k[::2] = 40
+    sampling.num_logprobs[:] = 3
+    outputs = [
+        run(logits, sampling, isa=isa, num_threads=n, logprobs="raw", max_logprobs=3)[0]
+        for n in (1, 2, 3)
+    ]
+    for output in outputs[1:]:
+        np.testing.assert_array_equal(output.sampled, outputs[0].sampled)
+        np.testing.assert_array_equal(output.logprob_values, outputs[0].logprob_values)
+    alone = draws(1, top_p=0.9, seed=41)
+    alone.num_logprobs[:] = 3
+    output, _, _ = run(logits[41:42], alone, isa=isa, logprobs="raw", max_logprobs=3)
+    assert output.sampled[0] == outputs[0].sampled[41]
+    np.testing.assert_array_equal(output.logprob_ids[0], outputs[0].logprob_ids[41])
+    np.testing.assert_array_equal(output.logprob_values[0], outputs[0].logprob_values[41])
+
+
+@each_isa
+def test_sampled_tokens_go_to_their_state_rows(isa: str) -> None:
+    logits = normal(4, 50)
+    sampling = SamplingArrays(4)
+    sampling.state_row[:] = [2, -1, 0, 3]
+    sampling.target[3] = 7
+    output, step, _ = run(logits, sampling, isa=isa)
+    best = logits.argmax(1)
+    assert output.sampled.tolist() == [*best[:3], 7]
+    assert step.last_tokens[:4].tolist() == [best[2], 0, best[0], 0]
+
+
+@each_isa
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bad_logits_fail_their_row_only(isa: str, temperature: float) -> None:
+    logits = normal(5, 40)
+    clean = logits.copy()
+    logits[1, 33], logits[2], logits[3, 0] = np.nan, -INF, INF
+    sampling = draws(5, temperature=temperature, top_p=0.9)
+    sampling.num_logprobs[:] = 2
+    sampling.state_row[:] = np.arange(5)
+    output, step, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=2)
+    assert output.status.tolist() == [0, 1, 2, 1, 0]
+    assert (output.logprob_ids[1:4] == -1).all()
+    assert step.last_tokens[1:4].tolist() == [0, 0, 0]
+    expected, _, _ = run(clean, sampling, isa=isa, logprobs="raw", max_logprobs=2)
+    for row in (0, 4):
+        assert output.sampled[row] == expected.sampled[row]
+        np.testing.assert_array_equal(output.logprob_values[row], expected.logprob_values[row])
+
+
+# ---- penalties and masks
+
+
+def with_lists(sampling: SamplingArrays) -> SamplingArrays:
+    """Three rows: biases and bans, seen ids, both and nothing in the middle."""
+    sampling.uses_bias = sampling.uses_penalties = True
+    sampling.bias_offsets[:4] = [0, 3, 3, 4]
+    sampling.bias_ids = np.array([1, 5, 19, 2], np.int32)
+    sampling.bias_values = np.array([2.5, -INF, -1, 4], np.float32)
+    sampling.seen_offsets[:4] = [0, 2, 2, 5]
+    sampling.seen_ids = np.array([1, 4, 0, 2, 3], np.int32)
+    sampling.seen_counts = np.array([0, 3, 1, 0, 2], np.int32)
+    sampling.repetition_penalty[:3] = [1.3, 2.0, 0.8]
+    sampling.frequency_penalty[:3] = [0.5, 2.0, -0.25]
+    sampling.presence_penalty[:3] = [1.0, 2.0, 0.0]
+    return sampling
+
+
+@each_isa
+def test_biases_then_penalties(isa: str) -> None:
+    logits = normal(3, 20)
+    expected = logits.copy()
+    expected[0, 1] += 2.5
+    expected[0, 5] = -INF
+    expected[0, 19] -= 1
+    expected[2, 2] += 4
+    for row, seen, repetition, frequency, presence in [
+        (0, [(1, 0), (4, 3)], 1.3, 0.5, 1.0),
+        (2, [(0, 1), (2, 0), (3, 2)], 0.8, -0.25, 0.0),
+    ]:
+        for token, count in seen:
+            value = expected[row, token]
+            value = value / repetition if value > 0 else value * repetition
+            expected[row, token] = value - (frequency * count + presence * (count > 0))
+    _, _, got = run(logits, with_lists(SamplingArrays(3)), isa=isa)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
+@each_isa
+@pytest.mark.parametrize("vocab_size", [1, 16, 31, 32, 33, 500])
+def test_masked_tokens_are_never_taken(isa: str, vocab_size: int) -> None:
+    rng = np.random.default_rng(0)
+    logits = normal(3, vocab_size)
+    allowed = rng.random((2, vocab_size)) < 0.4
+    allowed[:, vocab_size // 2] = True
+    padded = np.zeros((2, -(-vocab_size // 32) * 32), bool)
+    padded[:, :vocab_size] = allowed
+    sampling = SamplingArrays(3)
+    sampling.uses_masks = True
+    sampling.mask_row[:] = [1, -1, 0]
+    sampling.masks = np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+    output, _, got = run(logits, sampling, isa=isa)
+    np.testing.assert_array_equal(got[0], np.where(allowed[1], logits[0], -INF))
+    np.testing.assert_array_equal(got[1], logits[1])
+    np.testing.assert_array_equal(got[2], np.where(allowed[0], logits[2], -INF))
+    np.testing.assert_array_equal(output.sampled, got.argmax(1))
+
+
+# ---- log-probabilities
+
+
+@each_isa
+@pytest.mark.parametrize("vocab_size", [1, 20, 3000, 49152])
+def test_raw_logprobs_of_greedy_rows(isa: str, vocab_size: int) -> None:
+    logits = normal(3, vocab_size)
+    sampling = SamplingArrays(3)
+    sampling.num_logprobs[:] = [20, -1, 0]
+    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=20)
+    count = min(20, vocab_size)
+    expected = log_softmax(logits[0])
+    order = np.argsort(-expected, kind="stable")[:count]
+    assert output.logprob_ids[0].tolist() == [order[0], *order, *[-1] * (20 - count)]
+    np.testing.assert_allclose(
+        output.logprob_values[0, : count + 1], expected[[order[0], *order]], atol=3e-6
+    )
+    assert output.logprob_ranks[0, : count + 1].tolist() == [1, *range(1, count + 1)]
+    assert output.logprob_ids[2].tolist() == [logits[2].argmax(), *[-1] * 20]
+    np.testing.assert_allclose(output.logprob_values[2, 0], log_softmax(logits[2]).max(), atol=3e-6)
+
+
+@each_isa
+def test_raw_logprobs_are_of_the_logits_before_penalties_and_masks(isa: str) -> None:
+    logits = normal(3, 20)
+    sampling = with_lists(draws(3))
+    sampling.num_logprobs[:] = 20
+    output, _, processed = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=20)
+    assert not np.array_equal(processed, logits)
+    for row in range(3):
+        expected = log_softmax(logits[row])
+        chosen = int(output.sampled[row])
+        assert output.logprob_ids[row, 0] == chosen
+        np.testing.assert_allclose(output.logprob_values[row, 0], expected[chosen], atol=2e-6)
+        assert output.logprob_ranks[row, 0] == 1 + (logits[row] > logits[row, chosen]).sum()
+        np.testing.assert_allclose(
+            output.logprob_values[row, 1:], expected[output.logprob_ids[row, 1:]], atol=2e-6
+        )
+
+
+@each_isa
+def test_equally_likely_tokens_are_listed_by_rising_id(isa: str) -> None:
+    logits = np.zeros((2, 5000), np.float32)
+    logits[1, 4000:] = 1
+    sampling = SamplingArrays(2)
+    sampling.num_logprobs[:] = 5
+    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=5)
+    assert output.logprob_ids.tolist() == [
+        [0, 0, 1, 2, 3, 4],
+        [4000, 4000, 4001, 4002, 4003, 4004],
+    ]
+
+
+@each_isa
+def test_rising_logits_fill_the_list_again_and_again(isa: str) -> None:
+    logits = np.linspace(-1, 1, 30_000, dtype=np.float32)[None]
+    sampling = SamplingArrays(1)
+    sampling.num_logprobs[:] = 7
+    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=7)
+    assert output.logprob_ids[0, 1:].tolist() == list(range(29_999, 29_992, -1))
+
+
+@each_isa
+def test_the_whole_vocabulary_can_be_listed(isa: str) -> None:
+    logits = normal(1, 3000)
+    sampling = SamplingArrays(1)
+    sampling.num_logprobs[:] = 3000
+    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=3000)
+    order = np.argsort(-logits[0], kind="stable")
+    np.testing.assert_array_equal(output.logprob_ids[0, 1:], order)
+    np.testing.assert_allclose(np.exp(output.logprob_values[0, 1:].astype(float)).sum(), 1, 1e-5)
+
+
+@each_isa
+@pytest.mark.parametrize("mode", ["raw", "processed"])
+def test_a_target_is_reported_and_not_drawn(isa: str, mode: str) -> None:
+    logits = normal(40, 300)
+    sampling = draws(40)
+    sampling.target[:] = np.arange(40) * 7
+    sampling.num_logprobs[:] = 1
+    output, _, _ = run(logits, sampling, isa=isa, logprobs=mode, max_logprobs=1)
+    for row in range(40):
+        expected = log_softmax(logits[row])
+        target, best = row * 7, int(expected.argmax())
+        assert output.sampled[row] == target
+        assert output.logprob_ids[row].tolist() == [target, best]
+        np.testing.assert_allclose(
+            output.logprob_values[row], expected[[target, best]], atol=2e-6
+        )
+        rank = 1 + (logits[row] > logits[row, target]).sum()
+        assert output.logprob_ranks[row].tolist() == [rank, 1]
+
+
+@each_isa
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (4, 1.0), (0, 0.7)])
+def test_processed_logprobs_are_of_the_distribution_drawn_from(
+    isa: str, top_k: int, top_p: float
+) -> None:
+    logits = normal(6, 60, scale=2)
+    sampling = with_lists(draws(6, temperature=0.7, top_k=top_k, top_p=top_p))
+    sampling.bias_offsets[4:], sampling.seen_offsets[4:] = 4, 5
+    sampling.num_logprobs[:] = 6
+    output, _, processed = run(logits, sampling, isa=isa, logprobs="processed", max_logprobs=6)
+    for row in range(6):
+        probabilities = kept_probabilities(processed[row], 0.7, top_k, top_p, 0.0)
+        ids = output.logprob_ids[row, 1:]
+        count = min(6, int((probabilities > 0).sum()))
+        order = np.lexsort((np.arange(60), -probabilities))[:count]
+        assert ids.tolist() == [*order, *[-1] * (6 - count)]
+        np.testing.assert_allclose(
+            output.logprob_values[row, 1 : count + 1], np.log(probabilities[order]), atol=5e-6
+        )
+        chosen = output.logprob_ids[row, 0]
+        assert chosen == output.sampled[row]
+        np.testing.assert_allclose(
+            output.logprob_values[row, 0], np.log(probabilities[chosen]), atol=5e-6
+        )
+
+
+@each_isa
+def test_processed_logprobs_of_greedy_rows_have_no_temperature(isa: str) -> None:
+    logits = normal(3, 20)
+    sampling = with_lists(SamplingArrays(3))
+    sampling.num_logprobs[:] = 1
+    output, _, processed = run(logits, sampling, isa=isa, logprobs="processed", max_logprobs=1)
+    for row in range(3):
+        expected = log_softmax(processed[row]).max()
+        np.testing.assert_allclose(output.logprob_values[row], [expected, expected], atol=2e-6)
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("target", "target of row 1"), ("bias", "bias_ids"), ("seen", "seen_ids")],
+)
+def test_ids_outside_the_vocabulary_are_refused(name: str, message: str) -> None:
+    sampling = SamplingArrays(3)
+    if name == "target":
+        sampling.target[1] = 20
+    else:
+        with_lists(sampling)
+        setattr(sampling, f"{name}_ids", np.array([1, 4, 0, 20, 3], np.int32))
+    with pytest.raises(EngineError, match=message):
+        run(normal(3, 20), sampling)
