@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from octavo.errors import ConfigError, StartupError
 from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.weights.json_file import read_json_object
-from octavo.weights.wording import first_line
+from octavo.wording import first_line
 
 TOKENIZER_NAME: Final = "tokenizer.json"
 SPECIAL_NAMES: Final = (

@@ -21,7 +21,7 @@ from octavo.errors import ConfigError
 from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.tokenizer.pre_tokenizers import DEFAULT_PRE_TOKENIZER, PRE_TOKENIZERS, PreTokenizer
 from octavo.weights.gguf import GGUFFile
-from octavo.weights.wording import first_line, printable, shown
+from octavo.wording import first_line, printable, shown
 
 logger = logging.getLogger(__name__)
 

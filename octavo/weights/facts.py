@@ -16,7 +16,7 @@ from octavo.weights.gguf_config import MAX_SIZE, gguf_config, gguf_eos_token_ids
 from octavo.weights.hf_config import read_hf_config
 from octavo.weights.json_file import read_json_object
 from octavo.weights.safetensors import SafetensorsFile, safetensors_paths
-from octavo.weights.wording import shown
+from octavo.wording import shown
 
 GENERATION_CONFIG_NAME = "generation_config.json"
 

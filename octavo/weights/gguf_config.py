@@ -15,7 +15,7 @@ from octavo.ops.ggml_type import GGMLType
 from octavo.weights.gguf import GGUFFile
 from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
-from octavo.weights.wording import shown
+from octavo.wording import shown
 
 DEFAULT_ROPE_THETA: Final = 10000.0
 MAX_SIZE: Final = 1 << 31

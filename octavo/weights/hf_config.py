@@ -10,7 +10,7 @@ from typing import Any
 
 from octavo.errors import ConfigError, StartupError
 from octavo.weights.json_file import read_json_object
-from octavo.weights.wording import shown
+from octavo.wording import shown
 
 CONFIG_NAME = "config.json"
 

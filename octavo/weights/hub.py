@@ -21,7 +21,7 @@ from typing import Any, Final
 from octavo.envs import Env
 from octavo.errors import ConfigError, StartupError
 from octavo.weights.hub_files import ModelFiles, choose_files, choose_tokenizer_files
-from octavo.weights.wording import first_line
+from octavo.wording import first_line
 
 logger = logging.getLogger(__name__)
 

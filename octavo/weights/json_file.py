@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from octavo.errors import ConfigError, StartupError
-from octavo.weights.wording import first_line
+from octavo.wording import first_line
 
 
 def read_json_object(path: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import mmap
 import os
 
 from octavo.errors import ConfigError, StartupError
-from octavo.weights.wording import printable
+from octavo.wording import printable
 
 
 class MappedFile:

@@ -19,7 +19,7 @@ from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
 from octavo.weights.json_file import read_json_object
 from octavo.weights.mapped_file import MappedFile
 from octavo.weights.tensor_info import TensorInfo
-from octavo.weights.wording import first_line, shown
+from octavo.wording import first_line, shown
 
 KIND: Final = "safetensors file"
 INDEX_NAME: Final = "model.safetensors.index.json"

@@ -1,13 +1,13 @@
 """Pieces of foreign text inside our sentences: on one line, and short.
 
-Runs in: every process that reads a checkpoint. Knows nothing of: what the text means.
+Runs in: every process. Knows nothing of: what the text means.
 """
 
 from __future__ import annotations
 
 
 def shown(value: object, max_characters: int = 60) -> str:
-    """A value from a file, quoted."""
+    """A foreign value, quoted."""
     return _shortened(repr(value), max_characters)
 
 
