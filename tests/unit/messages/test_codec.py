@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -96,10 +98,8 @@ def test_the_buffer_is_used_again() -> None:
 @given(st.binary(max_size=60))
 def test_no_frame_raises_anything_but_bad_message(frame: bytes) -> None:
     for decoder in (ToCoreDecoder(), FromCoreDecoder()):
-        try:
+        with contextlib.suppress(BadMessage):
             decoder.decode(frame)
-        except BadMessage as error:
-            assert str(error)
 
 
 @given(data=st.data())
@@ -123,7 +123,9 @@ def test_a_value_that_sampling_params_refuse_is_a_bad_message() -> None:
     assert request_id_of(frame) == "abc"
 
 
-@pytest.mark.parametrize("frame", [b"", b"\x00", b"\x00\x80", b"\x00\x91\x01", b"\x01\x90", b"\xff"])
+@pytest.mark.parametrize(
+    "frame", [b"", b"\x00", b"\x00\x80", b"\x00\x91\x01", b"\x01\x90", b"\xff"]
+)
 def test_frames_without_a_request_id_have_none(frame: bytes) -> None:
     assert request_id_of(frame) is None
 
