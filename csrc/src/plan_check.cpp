@@ -11,10 +11,10 @@
 namespace ov {
 
 const char* op_name(int32_t op) {
-  static const char* const names[] = {
-      "?",        "EMBED",   "GATHER",   "RMS_NORM", "LAYER_NORM", "PREPARE",   "LINEAR", "ADD",
-      "MUL",      "SCALE",   "ROPE",     "KV_WRITE", "ROPE_KV",    "ATTENTION", "ACT",    "ACT_MUL",
-      "SOFT_CAP", "LM_HEAD", "PENALIZE", "MASK",     "LOGPROBS",   "SAMPLE"};
+  static const char* const names[] = {"?",        "EMBED",     "GATHER",   "RMS_NORM", "LAYER_NORM", "PREPARE",
+                                      "LINEAR",   "ADD",       "MUL",      "SCALE",    "ROPE",       "KV_WRITE",
+                                      "ROPE_KV",  "ATTENTION", "ACT",      "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
+                                      "PENALIZE", "MASK",      "LOGPROBS", "SAMPLE"};
   return op >= OV_OP_EMBED && op <= OV_OP_SAMPLE ? names[op] : "?";
 }
 
@@ -22,8 +22,7 @@ namespace {
 
 class Checker {
  public:
-  Checker(const ov_plan_desc& desc, const std::vector<char>& is_chunked)
-      : d_(desc), is_chunked_(is_chunked) {}
+  Checker(const ov_plan_desc& desc, const std::vector<char>& is_chunked) : d_(desc), is_chunked_(is_chunked) {}
 
   bool run() { return sizes() && kv_layers() && segment(false) && segment(true); }
 
@@ -41,8 +40,7 @@ class Checker {
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (in_)
-      set_error("plan, %s instruction %d (%s): %s", is_sample_ ? "sample" : "forward", number_,
-                op_name(in_->op), text);
+      set_error("plan, %s instruction %d (%s): %s", is_sample_ ? "sample" : "forward", number_, op_name(in_->op), text);
     else
       set_error("plan: %s", text);
     return false;
@@ -55,8 +53,7 @@ class Checker {
           "1, got %d, %d, %d",
           d_.max_tokens, d_.max_requests, d_.logit_chunk);
     if (d_.arena_bytes < 0) return fail("arena_bytes is negative");
-    if (d_.num_sample > 0 && d_.vocab_size < 1)
-      return fail("vocab_size must be at least 1, got %d", d_.vocab_size);
+    if (d_.num_sample > 0 && d_.vocab_size < 1) return fail("vocab_size must be at least 1, got %d", d_.vocab_size);
     return true;
   }
 
@@ -93,13 +90,11 @@ class Checker {
   // The operand exists, lies in the arena and has `cols` columns from its first
   // on. rows: of the instruction, or -1: any.
   bool has(const char* name, const ov_operand& o, int64_t cols, int32_t rows, int32_t dtype) const {
-    if (o.buffer < 0 || o.buffer >= d_.num_buffers)
-      return fail("%s: buffer %d does not exist", name, o.buffer);
+    if (o.buffer < 0 || o.buffer >= d_.num_buffers) return fail("%s: buffer %d does not exist", name, o.buffer);
     const ov_buffer& b = buffer(o);
     if (b.dtype != OV_F32 && b.dtype != OV_BF16 && b.dtype != OV_A8)
       return fail("%s: dtype %d is not one of F32, BF16, A8", name, b.dtype);
-    if (dtype >= 0 && b.dtype != dtype)
-      return fail("%s: dtype must be %d, got %d", name, dtype, b.dtype);
+    if (dtype >= 0 && b.dtype != dtype) return fail("%s: dtype must be %d, got %d", name, dtype, b.dtype);
     if (b.rows < OV_ROWS_T || b.rows > OV_ROWS_L) return fail("%s: unknown rows %d", name, b.rows);
     if (rows >= 0 && b.rows != rows) return fail("%s: rows must be %d, got %d", name, rows, b.rows);
     if (o.col < 0 || cols < 1 || o.col + cols > b.cols)
@@ -112,14 +107,13 @@ class Checker {
           name, b.cols, static_cast<long long>(cols), o.col);
     if (b.offset_bytes < 0 || b.offset_bytes % 64 != 0 || b.stride_bytes % 64 != 0)
       return fail("%s: offset and stride must be multiples of 64", name);
-    if (b.stride_bytes < ov_row_bytes(b.dtype, b.cols))
-      return fail("%s: stride is less than a row", name);
+    if (b.stride_bytes < ov_row_bytes(b.dtype, b.cols)) return fail("%s: stride is less than a row", name);
     const int64_t max_rows = b.rows == OV_ROWS_R                          ? d_.max_requests
                              : is_chunked_[static_cast<size_t>(o.buffer)] ? d_.logit_chunk
                                                                           : d_.max_tokens;
     if (b.offset_bytes + max_rows * b.stride_bytes > d_.arena_bytes)
-      return fail("%s: %lld rows reach beyond the arena of %lld bytes", name,
-                  static_cast<long long>(max_rows), static_cast<long long>(d_.arena_bytes));
+      return fail("%s: %lld rows reach beyond the arena of %lld bytes", name, static_cast<long long>(max_rows),
+                  static_cast<long long>(d_.arena_bytes));
     return true;
   }
 
@@ -139,25 +133,19 @@ class Checker {
 
   bool weight(int i) const {
     const int32_t w = in_->weight[i];
-    return (w >= 0 && w < d_.num_weights && d_.weights[w]) ||
-           fail("weight%d: %d does not exist", i, w);
+    return (w >= 0 && w < d_.num_weights && d_.weights[w]) || fail("weight%d: %d does not exist", i, w);
   }
   bool vector(int i, int64_t n, bool is_optional) const {
     const int32_t v = in_->vec[i];
     if (v < 0 && is_optional) return true;
-    if (v < 0 || v >= d_.num_vectors || !d_.vectors[v].data)
-      return fail("vec%d: %d does not exist", i, v);
-    return d_.vectors[v].n >= n ||
-           fail("vec%d: needs %lld values, has %lld", i, static_cast<long long>(n),
-                static_cast<long long>(d_.vectors[v].n));
+    if (v < 0 || v >= d_.num_vectors || !d_.vectors[v].data) return fail("vec%d: %d does not exist", i, v);
+    return d_.vectors[v].n >= n || fail("vec%d: needs %lld values, has %lld", i, static_cast<long long>(n),
+                                        static_cast<long long>(d_.vectors[v].n));
   }
-  bool positive(int i) const {
-    return in_->i[i] > 0 || fail("i%d must be at least 1, got %d", i, in_->i[i]);
-  }
+  bool positive(int i) const { return in_->i[i] > 0 || fail("i%d must be at least 1, got %d", i, in_->i[i]); }
   bool prepared(int i) const {
     const int32_t type = in_->i[i];
-    return type == OV_F32 || type == OV_BF16 || type == OV_A8 ||
-           fail("i%d: %d is not F32, BF16 or A8", i, type);
+    return type == OV_F32 || type == OV_BF16 || type == OV_A8 || fail("i%d: %d is not F32, BF16 or A8", i, type);
   }
   const ov_kv_layer* layer(int i) const {
     const int32_t index = in_->i[i];
@@ -170,56 +158,39 @@ class Checker {
   bool only_tokens() const { return in_->rows == OV_ROWS_T || fail("rows must be T"); }
 
   bool instruction(const ov_instr& n) const {
+    if (n.op < OV_OP_EMBED || n.op > OV_OP_SAMPLE) return fail("unknown operation %d", n.op);
     if (n.rows < OV_ROWS_T || n.rows > OV_ROWS_L) return fail("unknown rows %d", n.rows);
     if (is_sample_ && n.rows != OV_ROWS_L) return fail("rows must be L in the sample segment");
     if (!is_sample_ && n.op >= OV_OP_PENALIZE) return fail("belongs to the sample segment");
     switch (n.op) {
-      case OV_OP_EMBED:
-        return only_tokens() && weight(0) && out(0, d_.weights[n.weight[0]]->k);
-      case OV_OP_GATHER:
-        return gather(n);
+      case OV_OP_EMBED: return only_tokens() && weight(0) && out(0, d_.weights[n.weight[0]]->k);
+      case OV_OP_GATHER: return gather(n);
       case OV_OP_RMS_NORM:
-      case OV_OP_LAYER_NORM:
-        return norm(n);
-      case OV_OP_PREPARE:
-        return out(0, width(n.out[0]), -1) && in(0, width(n.out[0]));
-      case OV_OP_LINEAR:
-        return linear(n, kMaxSegments);
-      case OV_OP_LM_HEAD:
-        return linear(n, 1);
+      case OV_OP_LAYER_NORM: return norm(n);
+      case OV_OP_PREPARE: return out(0, width(n.out[0]), -1) && in(0, width(n.out[0]));
+      case OV_OP_LINEAR: return linear(n, kMaxSegments);
+      case OV_OP_LM_HEAD: return linear(n, 1);
       case OV_OP_ADD:
-      case OV_OP_MUL:
-        return out(0, width(n.out[0])) && in(0, width(n.out[0])) && in(1, width(n.out[0]));
-      case OV_OP_SCALE:
-        return out(0, width(n.out[0])) && in(0, width(n.out[0]));
-      case OV_OP_ACT:
-        return kind() && out(0, width(n.out[0])) && in(0, width(n.out[0]));
+      case OV_OP_MUL: return out(0, width(n.out[0])) && in(0, width(n.out[0])) && in(1, width(n.out[0]));
+      case OV_OP_SCALE: return out(0, width(n.out[0])) && in(0, width(n.out[0]));
+      case OV_OP_ACT: return kind() && out(0, width(n.out[0])) && in(0, width(n.out[0]));
       case OV_OP_ACT_MUL:
         return kind() && prepared(2) && out(0, width(n.out[0]), n.i[2]) && in(0, width(n.out[0])) &&
                in(1, width(n.out[0]));
-      case OV_OP_SOFT_CAP:
-        return (n.f[0] > 0.0f || fail("f0 must be greater than 0")) && in(0, width(n.in[0]));
-      case OV_OP_ROPE:
-        return rope(n) && in(0, int64_t{n.i[0]} * n.i[1]);
-      case OV_OP_KV_WRITE:
-        return kv_write(layer(0), 0, 1);
-      case OV_OP_ROPE_KV:
-        return rope_kv(n);
-      case OV_OP_ATTENTION:
-        return attention(n);
+      case OV_OP_SOFT_CAP: return (n.f[0] > 0.0f || fail("f0 must be greater than 0")) && in(0, width(n.in[0]));
+      case OV_OP_ROPE: return rope(n) && in(0, int64_t{n.i[0]} * n.i[1]);
+      case OV_OP_KV_WRITE: return kv_write(layer(0), 0, 1);
+      case OV_OP_ROPE_KV: return rope_kv(n);
+      case OV_OP_ATTENTION: return attention(n);
       case OV_OP_PENALIZE:
       case OV_OP_MASK:
       case OV_OP_LOGPROBS:
-      case OV_OP_SAMPLE:
-        return in(0, d_.vocab_size);
-      default:
-        return fail("unknown operation %d", n.op);
+      case OV_OP_SAMPLE: return in(0, d_.vocab_size);
+      default: return false;
     }
   }
 
-  bool kind() const {
-    return (in_->i[0] >= 0 && in_->i[0] <= 3) || fail("i0: unknown function %d", in_->i[0]);
-  }
+  bool kind() const { return (in_->i[0] >= 0 && in_->i[0] <= 3) || fail("i0: unknown function %d", in_->i[0]); }
 
   bool gather(const ov_instr& n) const {
     if (n.rows != OV_ROWS_L) return fail("rows must be L");
@@ -251,8 +222,7 @@ class Checker {
   bool rope(const ov_instr& n) const {
     if (!only_tokens() || !positive(0) || !positive(1)) return false;
     if (n.i[2] < 2 || n.i[2] % 2 != 0 || n.i[2] > n.i[1])
-      return fail("i2: rotary dims must be even and within the head size %d, got %d", n.i[1],
-                  n.i[2]);
+      return fail("i2: rotary dims must be even and within the head size %d, got %d", n.i[1], n.i[2]);
     return vector(0, n.i[2] / 2, false);
   }
 
@@ -264,8 +234,7 @@ class Checker {
   bool rope_kv(const ov_instr& n) const {
     const ov_kv_layer* l = layer(3);
     if (!l || !rope(n) || !in(0, int64_t{n.i[0]} * n.i[1])) return false;
-    if (l->k_head_dim != n.i[1])
-      return fail("i1: head size %d is not the layer's %d", n.i[1], l->k_head_dim);
+    if (l->k_head_dim != n.i[1]) return fail("i1: head size %d is not the layer's %d", n.i[1], l->k_head_dim);
     return kv_write(l, 1, 2);
   }
 
@@ -275,8 +244,8 @@ class Checker {
     if (n.i[0] % l->num_kv_heads != 0)
       return fail("i0: %d query heads are not a multiple of %d KV heads", n.i[0], l->num_kv_heads);
     if (n.i[2] < 0) return fail("i2: window is negative");
-    return in(0, int64_t{n.i[0]} * l->k_head_dim) &&
-           out(0, int64_t{n.i[0]} * l->v_head_dim, n.i[3]) && vector(0, n.i[0], true);
+    return in(0, int64_t{n.i[0]} * l->k_head_dim) && out(0, int64_t{n.i[0]} * l->v_head_dim, n.i[3]) &&
+           vector(0, n.i[0], true);
   }
 };
 
@@ -286,12 +255,10 @@ bool check_plan(const ov_plan_desc& desc, std::vector<char>* is_chunked) {
   is_chunked->assign(static_cast<size_t>(desc.num_buffers), 0);
   for (int32_t i = 0; i < desc.num_sample; ++i)
     for (const ov_operand& o : desc.sample[i].out)
-      if (o.buffer >= 0 && o.buffer < desc.num_buffers)
-        (*is_chunked)[static_cast<size_t>(o.buffer)] = 1;
+      if (o.buffer >= 0 && o.buffer < desc.num_buffers) (*is_chunked)[static_cast<size_t>(o.buffer)] = 1;
   for (int32_t i = 0; i < desc.num_forward; ++i)
     for (const ov_operand& o : desc.forward[i].out)
-      if (o.buffer >= 0 && o.buffer < desc.num_buffers &&
-          (*is_chunked)[static_cast<size_t>(o.buffer)]) {
+      if (o.buffer >= 0 && o.buffer < desc.num_buffers && (*is_chunked)[static_cast<size_t>(o.buffer)]) {
         set_error("plan: buffer %d is written by both segments", o.buffer);
         return false;
       }

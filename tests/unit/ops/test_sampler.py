@@ -421,9 +421,7 @@ def test_a_target_is_reported_and_not_drawn(isa: str, mode: str) -> None:
         target, best = row * 7, int(expected.argmax())
         assert output.sampled[row] == target
         assert output.logprob_ids[row].tolist() == [target, best]
-        np.testing.assert_allclose(
-            output.logprob_values[row], expected[[target, best]], atol=2e-6
-        )
+        np.testing.assert_allclose(output.logprob_values[row], expected[[target, best]], atol=2e-6)
         rank = 1 + (logits[row] > logits[row, target]).sum()
         assert output.logprob_ranks[row].tolist() == [rank, 1]
 
