@@ -25,7 +25,11 @@ def serve(argv: list[str]) -> int:
 
         show(serve_help(parsed.help_topic))
         return 0
+    # first of all that is slow: from here on a signal ends the start in good order
+    from octavo.transport.start_signals import StartSignals
+
+    signals = StartSignals()
     # dataclasses, msgspec and logging: --help does without them
     from octavo.cli.serve_run import run
 
-    return run(parsed)
+    return run(parsed, signals)

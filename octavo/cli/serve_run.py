@@ -15,13 +15,14 @@ from octavo.config.parser import ParsedArgs
 from octavo.config.rules.access import choose_api_keys
 from octavo.envs import Env, check_unknown, read_environ
 from octavo.errors import StartupError
+from octavo.transport.start_signals import StartSignals
 
 PROCESS_NAME = "APIServer"
 
 logger = logging.getLogger(__name__)
 
 
-def run(parsed: ParsedArgs) -> int:
+def run(parsed: ParsedArgs, signals: StartSignals) -> int:
     """Starts the server that `parsed` describes; returns its exit code.
 
     Raises:
@@ -40,7 +41,7 @@ def run(parsed: ParsedArgs) -> int:
     from octavo.launch.serve import serve  # the whole program: only once the options are known good
 
     try:
-        return serve(server_args, engine_args, env)
+        return serve(server_args, engine_args, env, signals)
     except StartupError:
         logger.debug("start failed:\n%s", traceback.format_exc())
         raise

@@ -92,6 +92,11 @@ class CoreEngineProcManager:
         assert channel is not None, "the channel was taken already"
         return channel
 
+    def abandon(self) -> None:
+        """For a process that ends in this instant: removes the socket and leaves the core to its
+        life line. Any thread."""
+        self._runtime_dir.remove()
+
     def close(self) -> None:
         """Ends the core at once if it still runs, and removes its socket. Idempotent; any state."""
         if self._is_closed:

@@ -34,7 +34,8 @@ def find_engine_config(
     tokenizer_path = None
     if args.tokenizer is not None and args.tokenizer != args.model:
         tokenizer_path = locate(args.tokenizer, settings, revision=args.tokenizer_revision)
-    facts = read_facts(path)
+    # the core would find out as well, but only after it has started
+    facts = read_facts(path, check_architecture=check_architecture)
     if args.model is None:  # the file names itself after its training run
         facts = msgspec.structs.replace(facts, default_name=DEFAULT_MODEL_NAME)
     config = resolve_engine(
@@ -45,6 +46,5 @@ def find_engine_config(
         chat_template=chat_template,
         tokenizer_path=tokenizer_path,
     )
-    # the core would find out as well, but only after it has started
-    check_architecture(config.model.architecture)
+    check_architecture(config.model.architecture)  # --hf-overrides may have changed it
     return config

@@ -41,6 +41,7 @@ from octavo.metrics.startup import StartupTimeline
 from octavo.metrics.stats import StatsRecorder
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
+from octavo.transport.start_signals import StartSignals
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class FrontEnd:
         manager: of the core, which is starting.
         responder: answers 503 until the server takes over.
         listener: the bound socket.
+        signals: end the process until the server handles them.
         timeline: takes the phases from here on.
     """
 
@@ -67,6 +69,7 @@ class FrontEnd:
         manager: CoreEngineProcManager,
         responder: StartingResponder,
         listener: socket.socket,
+        signals: StartSignals,
         timeline: StartupTimeline,
     ) -> None:
         self._config = config
@@ -74,6 +77,7 @@ class FrontEnd:
         self._manager = manager
         self._responder = responder
         self._listener = listener
+        self._signals = signals
         self._timeline = timeline
         model = config.model
         tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
@@ -119,8 +123,6 @@ class FrontEnd:
         ready = self._manager.ready.result()
         self._timeline.end("wait for EngineCore")
         self._timeline.add(ready.phases)
-        for note in ready.notes:
-            logger.warning("%s", note)
         self._prometheus.set_cache_info(self._config.cache, ready)
         if self._stats_logger is not None:
             self._stats_logger.start(self._config.observability.log_stats_interval_s)
@@ -148,6 +150,7 @@ class FrontEnd:
 
     def _on_ready(self) -> None:
         """The server answers: what start-up has made is never collected, and the clock stops."""
+        self._signals.release()  # the event loop has them since before this
         gc.freeze()
         gc.enable()
         self._timeline.end("take the socket over")

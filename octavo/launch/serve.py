@@ -28,6 +28,7 @@ from octavo.envs import Env
 from octavo.frontend.core_manager import CoreEngineProcManager
 from octavo.launch.engine_config import find_engine_config
 from octavo.metrics.startup import StartupTimeline
+from octavo.transport.start_signals import StartSignals
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 CORE_TARGET = "octavo.launch.core:main"
 
 
-def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
+def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: StartSignals) -> int:
     """Serves until a signal or the engine's death; returns the exit code.
 
     Raises:
@@ -61,6 +62,7 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
             options={"log": msgspec.json.encode(resolve_logging(server_args, env)).decode()},
         )
         stack.callback(manager.close)
+        signals.on_stop(manager.abandon)
         timeline.end("start EngineCore")
         config = find_engine_config(engine_args, env, chat_template=server_args.chat_template)
         for note in config.notes:
@@ -73,5 +75,5 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env) -> int:
         from octavo.launch.front_end import FrontEnd
 
         timeline.end("import web stack")
-        front_end = FrontEnd(config, server, manager, responder, listener, timeline)
+        front_end = FrontEnd(config, server, manager, responder, listener, signals, timeline)
         return front_end.serve(stack)

@@ -7,6 +7,7 @@ Knows nothing of: flags, devices, tensor data.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 from octavo.config.facts import CheckpointFacts
@@ -21,21 +22,30 @@ from octavo.wording import shown
 GENERATION_CONFIG_NAME = "generation_config.json"
 
 
-def read_facts(path: str) -> CheckpointFacts:
+def read_facts(
+    path: str, *, check_architecture: Callable[[str], None] = lambda name: None
+) -> CheckpointFacts:
     """Facts of a GGUF file or of a folder with config.json and safetensors.
+
+    Args:
+        path: of the file or folder.
+        check_architecture: raises for an architecture that is not supported; asked before the
+            sizes are read, since other architectures keep them elsewhere.
 
     Raises:
         ConfigError: missing, or something that is not supported.
         StartupError: damaged.
     """
-    return _folder_facts(path) if os.path.isdir(path) else _gguf_facts(path)
+    read = _folder_facts if os.path.isdir(path) else _gguf_facts
+    return read(path, check_architecture)
 
 
-def _gguf_facts(path: str) -> CheckpointFacts:
+def _gguf_facts(path: str, check_architecture: Callable[[str], None]) -> CheckpointFacts:
     first = GGUFFile(path)
     shards = open_shards(first)
     tensors = joined_tensors(shards)
     config = gguf_config(first, tensors)
+    check_architecture(config["architectures"][0])
     facts = CheckpointFacts(
         path=path,
         format="gguf",
@@ -53,8 +63,9 @@ def _gguf_facts(path: str) -> CheckpointFacts:
     return facts
 
 
-def _folder_facts(path: str) -> CheckpointFacts:
+def _folder_facts(path: str, check_architecture: Callable[[str], None]) -> CheckpointFacts:
     config = read_hf_config(path)
+    check_architecture(config["architectures"][0])
     weight_bytes = 0
     for file_path in safetensors_paths(path):
         file = SafetensorsFile(file_path)

@@ -234,6 +234,12 @@ class Stream:
     def is_readable(self, within_s: float) -> bool:
         return bool(select.select([self.socket], [], [], within_s)[0])
 
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Leaves at once, as a client that is killed does."""
         self.file.close()

@@ -117,29 +117,31 @@ def test_signal_when_idle_ends_with_zero(server: Server, number: signal.Signals)
 
 
 def test_c106_sigterm_lets_a_running_stream_finish(server: Server) -> None:
-    stream = Stream(
+    with Stream(
         server, "/v1/completions", {"prompt": "One, two,", "max_tokens": 150, "ignore_eos": True}
-    )
-    events = stream.events()
-    next(events)
-    server.signal(signal.SIGTERM)
-    server.wait_status("/ready", 503, 2)
-    status, headers, body = server.request("POST", "/v1/completions", {"prompt": "x"})
-    assert status == 503
-    assert int(headers["retry-after"]) >= 1
-    assert json.loads(body)["error"]["message"]
-    rest = list(events)
-    assert rest[-1] == "[DONE]"
-    reasons = [c["finish_reason"] for e in rest[:-1] for c in json.loads(e).get("choices", [])]
-    assert [r for r in reasons if r] == ["length"]
-    assert server.wait_exit(10) == 0
+    ) as stream:
+        events = stream.events()
+        next(events)
+        server.signal(signal.SIGTERM)
+        server.wait_status("/ready", 503, 2)
+        status, headers, body = server.request("POST", "/v1/completions", {"prompt": "x"})
+        assert status == 503
+        assert int(headers["retry-after"]) >= 1
+        assert json.loads(body)["error"]["message"]
+        rest = list(events)
+        assert rest[-1] == "[DONE]"
+        reasons = [c["finish_reason"] for e in rest[:-1] for c in json.loads(e).get("choices", [])]
+        assert [r for r in reasons if r] == ["length"]
+        assert server.wait_exit(10) == 0
 
 
 def test_c106_running_stream_gets_an_error_event_at_the_limit(tmp_path: Path) -> None:
-    with serving(tmp_path / "log", "--shutdown-timeout", "1") as server:
-        stream = Stream(
+    with (
+        serving(tmp_path / "log", "--shutdown-timeout", "1") as server,
+        Stream(
             server, "/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
-        )
+        ) as stream,
+    ):
         events = stream.events()
         next(events)
         server.signal(signal.SIGTERM)
@@ -150,19 +152,18 @@ def test_c106_running_stream_gets_an_error_event_at_the_limit(tmp_path: Path) ->
 
 
 def test_c106_second_signal_ends_at_once(server: Server) -> None:
-    stream = Stream(
+    with Stream(
         server, "/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
-    )
-    next(stream.events())
-    family = server.children()
-    server.signal(signal.SIGTERM)
-    server.wait_status("/ready", 503, 2)
-    server.signal(signal.SIGTERM)
-    began = time.monotonic()
-    server.wait_exit(5)
-    assert time.monotonic() - began < 1.5
-    assert wait_gone(family) == []
-    stream.close()
+    ) as stream:
+        next(stream.events())
+        family = server.children()
+        server.signal(signal.SIGTERM)
+        server.wait_status("/ready", 503, 2)
+        server.signal(signal.SIGTERM)
+        began = time.monotonic()
+        server.wait_exit(5)
+        assert time.monotonic() - began < 1.5
+        assert wait_gone(family) == []
 
 
 # ---- sudden death -----------------------------------------------------------------------------
@@ -194,17 +195,17 @@ def test_c104_kill_9_at_a_random_moment_leaves_nothing(
 
 
 def test_dead_core_ends_running_requests_and_the_server(server: Server) -> None:
-    stream = Stream(
+    with Stream(
         server, "/v1/completions", {"prompt": "a", "max_tokens": 8000, "ignore_eos": True}
-    )
-    events = stream.events()
-    next(events)
-    server.core().kill()
-    rest = list(events)
-    assert rest[-1] == "[DONE]"
-    assert json.loads(rest[-2])["error"]["message"]
-    assert server.wait_exit(5) == 1
-    assert "core" in server.log.strip().splitlines()[-1].lower()
+    ) as stream:
+        events = stream.events()
+        next(events)
+        server.core().kill()
+        rest = list(events)
+        assert rest[-1] == "[DONE]"
+        assert json.loads(rest[-2])["error"]["message"]
+        assert server.wait_exit(5) == 1
+        assert "core" in server.log.strip().splitlines()[-1].lower()
 
 
 # ---- health -----------------------------------------------------------------------------------
