@@ -1,0 +1,17 @@
+"""What several folders of tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.server import Server, serving
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One real server with the default model and default flags, for all tests that leave it as it
+    was: started when the first one asks for it."""
+    with serving(tmp_path_factory.mktemp("live") / "log") as server:
+        yield server
