@@ -1,8 +1,8 @@
 /* The C ABI of Octavo's native CPU library. One shared object per ISA level exports exactly these symbols.
  *
- * Conventions: sizes are elements unless the name says bytes; matrices are row-major; T tokens, R requests, L logit rows
- * of one step. Functions return 0, or a negative code with the sentence in ov_last_error() (per thread). Nothing here
- * allocates during a step. Mirrored by octavo/ops/library.py; a test compares the sizes of all structs. */
+ * Conventions: sizes are elements unless the name says bytes; matrices are row-major; T tokens, R requests, L logit
+ * rows of one step. Functions return 0, or a negative code with the sentence in ov_last_error() (per thread). Nothing
+ * here allocates during a step. Mirrored by octavo/ops/library.py; a test compares the sizes of all structs. */
 #ifndef OCTAVO_H
 #define OCTAVO_H
 
@@ -31,11 +31,20 @@ OV_API void ov_pool_destroy(ov_pool* pool);
 /* ---- element types and weight kinds ------------------------------------------------------------------------------ */
 /* Values of GGUF's ggml_type, so a tensor's type goes in unchanged. */
 enum ov_type {
-  OV_F32 = 0, OV_F16 = 1, OV_Q4_0 = 2, OV_Q4_1 = 3, OV_Q5_0 = 6, OV_Q5_1 = 7, OV_Q8_0 = 8,
-  OV_Q4_K = 12, OV_Q5_K = 13, OV_Q6_K = 14, OV_BF16 = 30,
+  OV_F32 = 0,
+  OV_F16 = 1,
+  OV_Q4_0 = 2,
+  OV_Q4_1 = 3,
+  OV_Q5_0 = 6,
+  OV_Q5_1 = 7,
+  OV_Q8_0 = 8,
+  OV_Q4_K = 12,
+  OV_Q5_K = 13,
+  OV_Q6_K = 14,
+  OV_BF16 = 30,
   /* activations only */
   OV_I32 = 26,
-  OV_A8 = 100, /* int8 activations: per row K int8, then K/32 f32 scales, then K/32 f32 (scale * sum of the group) */
+  OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h */
 };
 
 /* A linear weight [n, k], y = x W^T, repacked into the library's tiles at creation.
@@ -50,8 +59,8 @@ OV_API int64_t ov_weight_bytes(const ov_weight* w); /* stored bytes, scales and 
 OV_API int ov_weight_dequantize(const ov_weight* w, int64_t first, int64_t count, float* out);
 /* type -> f32 / bf16 for any supported type (norm vectors, biases, tests). n elements. */
 OV_API int ov_convert(int src_type, const void* src, int64_t n, int dst_type, void* dst);
-/* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared (int8 groups, bf16 or
- * f32) as the weights' kinds demand; they must agree on that and on k. num_segments <= 4. */
+/* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared (int8 groups,
+ * bf16 or f32) as the weights' kinds demand; they must agree on that and on k. num_segments <= 4. */
 OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int64_t rows, const float* in,
                      float* const* outs);
 
@@ -82,34 +91,34 @@ typedef struct ov_operand {
 } ov_operand;
 
 enum ov_op {
-  OV_OP_EMBED = 1,    /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
-  OV_OP_GATHER,       /* out0[L] = in0[logit_rows] */
-  OV_OP_RMS_NORM,     /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
+  OV_OP_EMBED = 1,  /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
+  OV_OP_GATHER,     /* out0[L] = in0[logit_rows] */
+  OV_OP_RMS_NORM,   /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
                          i2: prepared type of out0: F32, A8 or BF16 (fused preparation).
                          in1 given: first out1 = in0 + in1 (residual add), then norm of out1 (out1 may be in0) */
-  OV_OP_LAYER_NORM,   /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
-  OV_OP_PREPARE,      /* out0 (A8 or BF16) = in0 f32: what a linear reads */
-  OV_OP_LINEAR,       /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
+  OV_OP_LAYER_NORM, /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
+  OV_OP_PREPARE,    /* out0 (A8 or BF16) = in0 f32: what a linear reads */
+  OV_OP_LINEAR,     /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
                          in0 is F32, BF16 or A8 as the weights' kind demands; all segments read in0 */
-  OV_OP_ADD,          /* out0 = in0 + in1 */
-  OV_OP_MUL,          /* out0 = in0 * in1 */
-  OV_OP_SCALE,        /* out0 = in0 * f0 */
-  OV_OP_ROPE,         /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
+  OV_OP_ADD,        /* out0 = in0 + in1 */
+  OV_OP_MUL,        /* out0 = in0 * in1 */
+  OV_OP_SCALE,      /* out0 = in0 * f0 */
+  OV_OP_ROPE,       /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
                          [i2/2], f0 = attention scaling of cos and sin */
-  OV_OP_KV_WRITE,     /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
-  OV_OP_ROPE_KV,      /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
+  OV_OP_KV_WRITE,   /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
+  OV_OP_ROPE_KV,    /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
                          i2 rotary dims, i3 kv layer, vec0 inv_freq, f0 scaling */
-  OV_OP_ATTENTION,    /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
+  OV_OP_ATTENTION,  /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
                          i2 window (0: full), f0 scale, f1 soft cap (0: none), vec0 sinks (-1: none);
                          i3: prepared type of out0 (fused preparation) */
-  OV_OP_ACT,          /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
-  OV_OP_ACT_MUL,      /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
-  OV_OP_SOFT_CAP,     /* in place: f0 * tanh(in0 / f0) */
-  OV_OP_LM_HEAD,      /* sample segment: out0[L,V] f32 = in0 W0^T */
-  OV_OP_PENALIZE,     /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
-  OV_OP_MASK,         /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
-  OV_OP_LOGPROBS,     /* sample segment: log-softmax statistics of in0 for rows that ask (i0: 0 raw, 1 after processing) */
-  OV_OP_SAMPLE,       /* sample segment: temperature, top-k, top-p, min-p, draw; writes sampled ids and last_tokens */
+  OV_OP_ACT,        /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
+  OV_OP_ACT_MUL,    /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
+  OV_OP_SOFT_CAP,   /* in place: f0 * tanh(in0 / f0) */
+  OV_OP_LM_HEAD,    /* sample segment: out0[L,V] f32 = in0 W0^T */
+  OV_OP_PENALIZE,   /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
+  OV_OP_MASK,       /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
+  OV_OP_LOGPROBS, /* sample segment: log-softmax statistics of in0 for rows that ask (i0: 0 raw, 1 after processing) */
+  OV_OP_SAMPLE,   /* sample segment: temperature, top-k, top-p, min-p, draw; writes sampled ids and last_tokens */
 };
 
 typedef struct ov_instr {
@@ -145,18 +154,18 @@ typedef struct ov_plan_desc {
 typedef struct ov_step {
   uint32_t version, bytes; /* OV_ABI_VERSION, sizeof(ov_step) */
   int32_t num_tokens, num_requests, num_logits, num_groups;
-  const int32_t* input_ids;             /* [T] */
-  const int32_t* input_rows;            /* [T] or NULL: >= 0: the id is last_tokens[row] instead */
-  const int32_t* positions;             /* [T] */
-  const int32_t* query_start;           /* [R+1] */
-  const int32_t* seq_lens;              /* [R], this step's tokens included */
-  const int32_t* logit_rows;            /* [L] token indices */
-  const int32_t* const* slot_mapping;   /* [G] -> [T]: block_id * block_size + offset; -1: do not write */
-  const int32_t* const* block_tables;   /* [G] -> [R, block_table_stride] */
+  const int32_t* input_ids;           /* [T] */
+  const int32_t* input_rows;          /* [T] or NULL: >= 0: the id is last_tokens[row] instead */
+  const int32_t* positions;           /* [T] */
+  const int32_t* query_start;         /* [R+1] */
+  const int32_t* seq_lens;            /* [R], this step's tokens included */
+  const int32_t* logit_rows;          /* [L] token indices */
+  const int32_t* const* slot_mapping; /* [G] -> [T]: block_id * block_size + offset; -1: do not write */
+  const int32_t* const* block_tables; /* [G] -> [R, block_table_stride] */
   int64_t block_table_stride;
-  int32_t* last_tokens;                 /* [rows]: token last sampled per request row, kept by the caller */
-  const int32_t* lora_slots;            /* reserved: [T] or NULL */
-  const int32_t* draft_tokens;          /* reserved */
+  int32_t* last_tokens;        /* [rows]: token last sampled per request row, kept by the caller */
+  const int32_t* lora_slots;   /* reserved: [T] or NULL */
+  const int32_t* draft_tokens; /* reserved */
 } ov_step;
 
 /* Sampling inputs, one entry per logit row; lists are CSR: row l owns [offsets[l], offsets[l+1]). NULL list: none. */
@@ -176,22 +185,22 @@ typedef struct ov_sampling {
   const float* frequency_penalty;  /* [L] or NULL */
   const int64_t* seen_offsets;     /* [L+1]: distinct ids in prompt or output */
   const int32_t* seen_ids;
-  const int32_t* seen_counts;      /* occurrences in the output (0: only in the prompt) */
-  const int64_t* bias_offsets;     /* [L+1] */
+  const int32_t* seen_counts;  /* occurrences in the output (0: only in the prompt) */
+  const int64_t* bias_offsets; /* [L+1] */
   const int32_t* bias_ids;
-  const float* bias_values;        /* added to the logit; -inf bans the id */
-  const int32_t* mask_row;         /* [L] or NULL: row of masks, -1: none */
-  const uint32_t* masks;           /* [rows, ceil(V/32)]: bit set = allowed */
+  const float* bias_values; /* added to the logit; -inf bans the id */
+  const int32_t* mask_row;  /* [L] or NULL: row of masks, -1: none */
+  const uint32_t* masks;    /* [rows, ceil(V/32)]: bit set = allowed */
 } ov_sampling;
 
 typedef struct ov_sample_output {
-  int32_t* sampled;         /* [L]: id, or the target */
-  int32_t* status;          /* [L]: 0 ok, 1 NaN in logits, 2 nothing allowed */
-  int32_t max_logprobs;     /* K: columns below are K+1, chosen first, then by falling logit, ties to the lowest id */
+  int32_t* sampled;     /* [L]: id, or the target */
+  int32_t* status;      /* [L]: 0 ok, 1 NaN in logits, 2 nothing allowed */
+  int32_t max_logprobs; /* K: columns below are K+1, chosen first, then by falling logit, ties to the lowest id */
   int32_t pad_;
-  int32_t* logprob_ids;     /* [L, K+1] or NULL */
-  float* logprob_values;    /* [L, K+1] */
-  int32_t* logprob_ranks;   /* [L, K+1], from 1 */
+  int32_t* logprob_ids;   /* [L, K+1] or NULL */
+  float* logprob_values;  /* [L, K+1] */
+  int32_t* logprob_ranks; /* [L, K+1], from 1 */
 } ov_sample_output;
 
 typedef struct ov_plan ov_plan;
@@ -209,7 +218,7 @@ OV_API int ov_plan_write(ov_plan* plan, int32_t buffer, int64_t rows, const floa
 OV_API void ov_plan_enable_timers(ov_plan* plan, int on);
 OV_API int ov_plan_timers(const ov_plan* plan, uint64_t* ns, int64_t count);
 
-/* ---- helpers ------------------------------------------------------------------------------------------------------ */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 /* Bytes of one row of dtype with `cols` columns, padded to the library's alignment (64). */
 OV_API int64_t ov_row_bytes(int dtype, int64_t cols);
 /* Bytes of one layer's share of a block. */

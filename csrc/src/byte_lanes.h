@@ -1,8 +1,8 @@
 // Sixty-four byte codes (a quad: 4 k values x 16 columns) and their dot product with int8 activations.
 //
-// Dot<Bits> sums code * activation over quads into sixteen int32 lanes, exactly: vpdpbusd on AVX-512, vpmaddubsw on AVX2 (whose
-// int16 sums are widened before they can overflow; eight-bit codes go through the sign trick), plain integers elsewhere.
-// Knows nothing of: weights' layout, scales.
+// Dot<Bits> sums code * activation over quads into sixteen int32 lanes, exactly: vpdpbusd on AVX-512, vpmaddubsw on
+// AVX2 (whose int16 sums are widened before they can overflow; eight-bit codes go through the sign trick), plain
+// integers elsewhere. Knows nothing of: weights' layout, scales.
 #pragma once
 
 #include <utility>
@@ -18,11 +18,15 @@ struct Index {
   static constexpr int value = N;
 };
 
+template <class F, int... I>
+OV_ALWAYS_INLINE void call_each(F& f, std::integer_sequence<int, I...>) {
+  (f(Index<I>{}), ...);
+}
+
 // f(Index<0>{}), f(Index<1>{}), ...: a loop that is unrolled whatever the optimiser thinks.
 template <int N, class F>
 OV_ALWAYS_INLINE void unroll(F&& f) {
-  [&]<int... I>(std::integer_sequence<int, I...>) __attribute__((always_inline)) { (f(Index<I>{}), ...); }
-  (std::make_integer_sequence<int, N>{});
+  call_each(f, std::make_integer_sequence<int, N>{});
 }
 
 // Width of codes as Dot tells them apart: only vpmaddubsw cares, and fewer kinds of kernels compile faster.

@@ -8,8 +8,8 @@ namespace ov {
 
 const TypeInfo* type_info(int type) {
   static constexpr TypeInfo f32{"F32", 1, 4}, f16{"F16", 1, 2}, bf16{"BF16", 1, 2}, q4_0{"Q4_0", 32, 18},
-      q4_1{"Q4_1", 32, 20}, q5_0{"Q5_0", 32, 22}, q5_1{"Q5_1", 32, 24}, q8_0{"Q8_0", 32, 34},
-      q4_k{"Q4_K", 256, 144}, q5_k{"Q5_K", 256, 176}, q6_k{"Q6_K", 256, 210};
+      q4_1{"Q4_1", 32, 20}, q5_0{"Q5_0", 32, 22}, q5_1{"Q5_1", 32, 24}, q8_0{"Q8_0", 32, 34}, q4_k{"Q4_K", 256, 144},
+      q5_k{"Q5_K", 256, 176}, q6_k{"Q6_K", 256, 210};
   switch (type) {
     case OV_F32: return &f32;
     case OV_F16: return &f16;

@@ -1,7 +1,7 @@
 // The block formats of GGUF, read one group of 32 values at a time.
 //
-// Source: the GGUF specification and the block structs of ggml (ggml-common.h). A value is d * (code - offset) - or + m as
-// written below; codes are unsigned. One reader serves repacking and dequantisation, so the two cannot disagree.
+// Source: the GGUF specification and the block structs of ggml (ggml-common.h). A value is d * (code - offset) - or + m
+// as written below; codes are unsigned. One reader serves repacking and dequantisation, so the two cannot disagree.
 // Knows nothing of: tiles, threads.
 #pragma once
 
@@ -127,7 +127,8 @@ struct Block<OV_Q5_K> : SixBitScales {
   }
 };
 
-// 128 bytes of low nibbles, 64 of high bit pairs, 16 int8 scales of sub-blocks of 16, d f16. value = d * s * (code - 32).
+// 128 bytes of low nibbles, 64 of high bit pairs, 16 int8 scales of sub-blocks of 16, d f16. value = d * s * (code -
+// 32).
 template <>
 struct Block<OV_Q6_K> {
   static constexpr int kBlock = 256, kBytes = 210, kBits = 6, kOffset = 32;

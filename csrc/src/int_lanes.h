@@ -1,6 +1,7 @@
 // Sixteen int32 lanes beside lanes.h, and conversions between element types.
 //
-// The same arithmetic at every level (integers are exact; conversions round to nearest even). Knows nothing of: tensors, threads.
+// The same arithmetic at every level (integers are exact; conversions round to nearest even). Knows nothing of:
+// tensors, threads.
 #pragma once
 
 #include "lanes.h"
@@ -75,8 +76,12 @@ inline void store_int8(int8_t* p, IntLanes a) {
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
-inline IntLanes operator+(IntLanes a, IntLanes b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
-inline IntLanes operator&(IntLanes a, IntLanes b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+inline IntLanes operator+(IntLanes a, IntLanes b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+inline IntLanes operator&(IntLanes a, IntLanes b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
 inline IntLanes operator|(IntLanes a, IntLanes b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
 inline IntLanes max(IntLanes a, IntLanes b) { return {_mm256_max_epi32(a.lo, b.lo), _mm256_max_epi32(a.hi, b.hi)}; }
 inline IntLanes shift_left(IntLanes a, int n) { return {_mm256_slli_epi32(a.lo, n), _mm256_slli_epi32(a.hi, n)}; }
@@ -113,15 +118,16 @@ inline IntLanes load_int(const void* p) {
 inline void store_int(void* p, IntLanes a) { memcpy(p, a.v, sizeof a.v); }
 inline IntLanes load_int8(const int8_t* p) { OV_EACH_INT(p[i]); }
 inline void store_int8(int8_t* p, IntLanes a) {
-  for (int i = 0; i < kLanes; ++i)
-    p[i] = static_cast<int8_t>(a.v[i] < -128 ? -128 : a.v[i] > 127 ? 127 : a.v[i]);
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i] < -128 ? -128 : a.v[i] > 127 ? 127 : a.v[i]);
 }
 inline IntLanes operator+(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] + b.v[i]); }
 inline IntLanes operator&(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] & b.v[i]); }
 inline IntLanes operator|(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] | b.v[i]); }
 inline IntLanes max(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] > b.v[i] ? a.v[i] : b.v[i]); }
 inline IntLanes shift_left(IntLanes a, int n) { OV_EACH_INT(static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << n)); }
-inline IntLanes shift_right(IntLanes a, int n) { OV_EACH_INT(static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> n)); }
+inline IntLanes shift_right(IntLanes a, int n) {
+  OV_EACH_INT(static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) >> n));
+}
 inline Lanes to_float(IntLanes a) { OV_EACH_FLOAT(static_cast<float>(a.v[i])); }
 inline IntLanes to_int(Lanes a) {
   // rint rounds to nearest even in the default rounding mode; the comparison is false for NaN

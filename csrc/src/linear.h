@@ -1,7 +1,8 @@
 // y = x W^T on packed weights: the one entry for linear layers and the LM head.
 //
-// Every output element is one accumulator chain over k in rising order, the same in the one-row and the many-row kernels, so a
-// row's bits do not depend on how many rows, threads or segments share the call. Knows nothing of: plans, requests.
+// Every output element is one accumulator chain over k in rising order, the same in the one-row and the many-row
+// kernels, so a row's bits do not depend on how many rows, threads or segments share the call. Knows nothing of: plans,
+// requests.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ constexpr int kMaxSegments = 4;
 // Type of the input a weight reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(const ov_weight& w);
 
-// Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type says (the same for all
-// segments, and the same k). num_segments <= kMaxSegments.
+// Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type
+// says (the same for all segments, and the same k). num_segments <= kMaxSegments.
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
                 int64_t rows);
 

@@ -1,5 +1,5 @@
-// One piece of a linear layer: some tiles of one segment times some rows. linear.cpp cuts the work into these; linear_int8.cpp and
-// linear_float.cpp compute them. Knows nothing of: threads.
+// One piece of a linear layer: some tiles of one segment times some rows. linear.cpp cuts the work into these;
+// linear_int8.cpp and linear_float.cpp compute them. Knows nothing of: threads.
 #pragma once
 
 #include "byte_lanes.h"
@@ -15,7 +15,8 @@ struct LinearBlock {
   int64_t first_tile, tiles;
 };
 
-// At most this many rows are multiplied straight from the packed tiles; above it, tiles are expanded once per block of rows.
+// At most this many rows are multiplied straight from the packed tiles; above it, tiles are expanded once per block of
+// rows.
 #if defined(__AVX512VNNI__)
 inline constexpr int kIntRows = 6, kIntTiles = 2, kFloatRows = 8, kFloatTiles = 2;
 #elif defined(__AVX2__)

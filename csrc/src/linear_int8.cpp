@@ -1,8 +1,9 @@
 // Quantised weights times int8 activations.
 //
-// Per group of 32 k values: exact integer sums, then acc = fma(sum, d * a_scale, acc) and, with a minimum, acc = fma(m, a_sum, acc).
-// The offset of symmetric kinds is in the integer sum from the start. Few rows read the packed tiles and expand codes in
-// registers; many rows expand two tiles into a panel once and go over it. Both run the same multiply().
+// Per group of 32 k values: exact integer sums, then acc = fma(sum, d * a_scale, acc) and, with a minimum,
+// acc = fma(m, a_sum, acc). The offset of symmetric kinds is in the integer sum from the start. Few rows read the
+// packed tiles and expand codes in registers; many rows expand two tiles into a panel once and go over it. Both
+// run the same multiply().
 #include "linear_block.h"
 #include "prepare.h"
 #include "scratch.h"
@@ -194,7 +195,9 @@ void panel_tiles(const LinearBlock& b, int64_t tile, const IntInput& in, uint8_t
   fill_panel<Kind, Tiles>(*b.segment->weight, tile, panel);
   for_row_parts(b.rows, kIntRows, [&](int64_t first, int64_t count) {
     const IntInput part = at_row(in, first);
-    visit_rows(count, [&](auto r) { panel_rows<FormOf<Kind>, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
+    visit_rows(count, [&](auto r) {
+      panel_rows<FormOf<Kind>, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel);
+    });
   });
 }
 
@@ -206,8 +209,7 @@ void fill_starts(const IntInput& in, int64_t rows, int32_t* out) {
     if constexpr (Block<Kind>::kHalves)
       for (int64_t i = 0; i < 2 * in.layout.groups; ++i) out[i] = -Block<Kind>::kOffset * sum16[i];
     else
-      for (int64_t g = 0; g < in.layout.groups; ++g)
-        out[g] = -Block<Kind>::kOffset * (sum16[2 * g] + sum16[2 * g + 1]);
+      for (int64_t g = 0; g < in.layout.groups; ++g) out[g] = -Block<Kind>::kOffset * (sum16[2 * g] + sum16[2 * g + 1]);
   }
 }
 

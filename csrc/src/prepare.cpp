@@ -29,8 +29,7 @@ static inline int32_t sum_of_16(const int8_t* q) {
 static inline void quantize_group(Lanes a, Lanes b, int8_t* q, float* scale, float* sum, int32_t* sum16) {
   // compared as integers, a NaN is larger than every number, so it decides the scale
   const IntLanes magnitude = set1_int(0x7fffffff);
-  const float amax =
-      bits_float(static_cast<uint32_t>(max_lanes(max(as_int(a) & magnitude, as_int(b) & magnitude))));
+  const float amax = bits_float(static_cast<uint32_t>(max_lanes(max(as_int(a) & magnitude, as_int(b) & magnitude))));
   const float inverse = amax < kSmallestAmax ? 0.0f : 127.0f / amax;
   const Lanes factor = set1(inverse);
   store_int8(q, to_int(a * factor));

@@ -16,8 +16,8 @@ struct ov_pool;
 namespace ov {
 
 struct A8Layout {
-  int64_t k;       // padded to 32
-  int64_t groups;  // k / 32
+  int64_t k;                         // padded to 32
+  int64_t groups;                    // k / 32
   int64_t scale, sum, sum16, bytes;  // offsets in a row, and its padded size
 };
 A8Layout a8_layout(int64_t cols);

@@ -1,4 +1,5 @@
-// Memory of one thread that grows to the largest request and stays: nothing is allocated once a plan has been warmed up.
+// Memory of one thread that grows to the largest request and stays: nothing is allocated once a plan has been warmed
+// up.
 #pragma once
 
 #include <cstdint>

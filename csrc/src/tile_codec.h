@@ -90,9 +90,9 @@ class ScaleReader {
         const IntLanes scale = shift_right(at < 5 ? w0 : w1, 6 * (at % 5)) & six;
         store(decoded_ + 32 * at, d * to_float(scale));
         constexpr int m = 8 + at;
-        const IntLanes minimum = at == 7 ? shift_right(w0, 30) | shift_left(shift_right(w1, 30), 2) |
-                                               shift_left(shift_right(w2, 30), 4)
-                                         : shift_right(m < 10 ? w1 : w2, 6 * (m % 5)) & six;
+        const IntLanes minimum =
+            at == 7 ? shift_right(w0, 30) | shift_left(shift_right(w1, 30), 2) | shift_left(shift_right(w2, 30), 4)
+                    : shift_right(m < 10 ? w1 : w2, 6 * (m % 5)) & six;
         store(decoded_ + 32 * at + 16, dmin * to_float(minimum));
       });
     }

@@ -76,7 +76,8 @@ void* ov_memory_map(int64_t bytes) {
   const int64_t size = ov::round_up(bytes, ov::kPage);
   const bool align = size >= huge;
   const int64_t mapped = align ? size + huge : size;
-  void* p = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* p = mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   char* start = static_cast<char*>(p);
   if (align) {

@@ -91,7 +91,8 @@ ov_weight* ov_weight_create(ov_pool* pool, int src_type, const void* src, int64_
     return nullptr;
   }
   if (n <= 0 || k <= 0) {
-    set_error("a weight needs rows and columns, got [%lld, %lld]", static_cast<long long>(n), static_cast<long long>(k));
+    set_error("a weight needs rows and columns, got [%lld, %lld]", static_cast<long long>(n),
+              static_cast<long long>(k));
     return nullptr;
   }
   if (k % type->block) {

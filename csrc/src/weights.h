@@ -1,11 +1,12 @@
 // A packed linear weight: tiles of 16 output columns, laid out for the kernels in linear_*.cpp.
 //
-// Tile t holds output columns [16 t, 16 t + 16) over all of k; columns past n are zero. Inside a tile: first the scales of
-// all k, then the codes. Quantised kinds (a group is 32 k values, a quad 4 k values x 16 columns = 64 bytes, column-major in
-// quads as vpdpbusd wants them):
+// Tile t holds output columns [16 t, 16 t + 16) over all of k; columns past n are zero. Inside a tile: first the scales
+// of all k, then the codes. Quantised kinds (a group is 32 k values, a quad 4 k values x 16 columns = 64 bytes, the
+// four values of a column side by side as vpdpbusd wants them):
 //   codes of a group   4-bit plane: 4 vectors, vector j has quad j in the low and quad j + 4 in the high nibbles
 //                      1-bit high plane (Q5_*): 1 vector, bit b of byte i belongs to byte i of quad b
-//                      2-bit high plane (Q6_K): 2 vectors, quads 0-3 and 4-7, bits 2 b of byte i belong to quad b (mod 4)
+//                      2-bit high plane (Q6_K): 2 vectors, for quads 0-3 and 4-7; bits 2 b and 2 b + 1 of byte i belong
+//                      to byte i of the b-th of the four quads
 //                      8-bit (Q8_0): 8 vectors, one per quad, value + 128
 //   scales             Q4_0 Q5_0 Q8_0: per group f16 d[16]; Q4_1 Q5_1: per group f16 d[16], m[16]
 //                      Q4_K Q5_K: per 256: f16 d[16], dmin[16], then u32 w[3][16]: six-bit values s0..s7, m0..m7 of a
@@ -28,7 +29,7 @@ struct ov_weight {
   int64_t tile_bytes;   // scales and codes, multiple of 64
   uint8_t* data;        // num_tiles * tile_bytes, 64-byte aligned
   int64_t bytes;
-  void* slab;           // where data was taken from (weight_memory.cpp)
+  void* slab;  // where data was taken from (weight_memory.cpp)
 };
 
 namespace ov {

@@ -45,8 +45,7 @@ void pack_codes(const uint8_t (&quads)[8][64], uint8_t* out) {
     return;
   }
   for (int j = 0; j < 4; ++j)
-    for (int i = 0; i < 64; ++i)
-      out[64 * j + i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
+    for (int i = 0; i < 64; ++i) out[64 * j + i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
   uint8_t* high = out + Tile<Kind>::kHighAt;
   if constexpr (Tile<Kind>::kBits == 5) {
     memset(high, 0, 64);
