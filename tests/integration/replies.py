@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from typing import Any
 
@@ -57,6 +58,18 @@ def refused(server: Server, path: str, body: Any, status: int = 400) -> dict[str
 
 def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is no JSON")
+
+
+def send(server: Server, path: str, body: dict[str, Any]) -> socket.socket:
+    """A request that nobody waits for; closing the socket is how its client leaves."""
+    data = json.dumps(body).encode()
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    connection.sendall(
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(data)}\r\n\r\n".encode()
+        + data
+    )
+    return connection
 
 
 def wait_idle(server: Server, limit_s: float = 1.0) -> None:
