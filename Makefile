@@ -17,27 +17,27 @@ help: ## list the targets
 serve: $(VENV)/.ready ## set up, then serve SmolLM2-135M-Instruct on 127.0.0.1:8000 (ARGS="--port 8123")
 	@$(PY) -m octavo serve --host 127.0.0.1 $(ARGS)
 
-test: $(VENV)/.ready $(VENV)/.tools ## set up, then run the tests that need no torch
+test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need no torch
 	@$(PY) -m pytest $(TIERS) $(ARGS)
 
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
 	@$(ORACLE)/bin/python -m pytest tests/conformance $(ARGS)
 
-check: $(VENV)/.ready $(VENV)/.tools ## lint, types, import ladder, C++ format
+check: $(VENV)/.ready $(VENV)/.test-tools $(VENV)/.check-tools ## lint, types, import ladder, C++ format
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports --no-cache
 	@$(VENV)/bin/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.h' 'csrc/*.cpp')
 
-format: $(VENV)/.tools ## format Python and C++
+format: $(VENV)/.check-tools ## format Python and C++
 	@$(VENV)/bin/ruff check --fix-only -q .
 	@$(VENV)/bin/ruff format -q .
 	@$(VENV)/bin/clang-format -i $$(git ls-files 'csrc/*.h' 'csrc/*.cpp')
 
 native: octavo/lib/.built ## build the native CPU library, one shared object per instruction-set level
 
-wheel: $(VENV)/.tools ## build a wheel into dist/
+wheel: $(VENV)/.deps ## build a wheel into dist/
 	@$(PY) -m pip wheel --no-deps -w dist .
 
 clean: ## remove what was built
@@ -75,9 +75,14 @@ $(VENV)/.model: $(VENV)/.python
 $(VENV)/.ready: $(VENV)/.deps $(VENV)/.model octavo/lib/.built
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.deps
-	@echo "Installing the test and check tools"
-	@$(PY) -m pip install --progress-bar on $$($(PY) scripts/requirements.py test check)
+$(VENV)/.test-tools: $(VENV)/.deps
+	@echo "Installing the test tools"
+	@$(PY) -m pip install --progress-bar on $$($(PY) scripts/requirements.py test)
+	@touch $@
+
+$(VENV)/.check-tools: $(VENV)/.deps
+	@echo "Installing the check tools"
+	@$(PY) -m pip install --progress-bar on $$($(PY) scripts/requirements.py check)
 	@touch $@
 
 $(ORACLE)/.ready: $(VENV)/.ready pyproject.toml
