@@ -64,6 +64,16 @@ def _number(value: str) -> float:
     return number
 
 
+def _positive(value: str) -> float:
+    try:
+        number = _number(value)
+    except ValueError:
+        number = 0.0
+    if number == 0:
+        raise ValueError("a number above 0")
+    return number
+
+
 def _level(value: str) -> str:
     level = value.strip().upper()
     if level not in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"):
@@ -108,6 +118,7 @@ _VARIABLES: dict[str, _Variable] = {
     "log_stats_interval": _Variable(_number),
     # processes
     "engine_ready_timeout_s": _Variable(_whole),
+    "stall_limit_s": _Variable(_positive),
     # HTTP
     "http_timeout_keep_alive": _Variable(_whole),
     "server_dev_mode": _Variable(_boolean),
@@ -146,6 +157,7 @@ class Env(msgspec.Struct, frozen=True, kw_only=True):
     logging_color: str = "auto"  # auto, 0, 1
     log_stats_interval: float = 10.0  # seconds; 0 means the default
     engine_ready_timeout_s: int = 600
+    stall_limit_s: float = 30.0
     http_timeout_keep_alive: int = 5  # seconds
     server_dev_mode: bool = False
     max_completion_prompts: int = 1024

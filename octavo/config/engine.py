@@ -110,6 +110,7 @@ class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_stats: bool = True
     log_stats_interval_s: float = 10.0
     custom_histogram_buckets: dict[str, list[float]] = {}
+    stall_limit_s: float = 30.0  # a core with work that says nothing for so long is not ready
     startup_trace: str | None = None  # file for the Chrome trace of start-up
     enable_logging_iteration_details: bool = False
 

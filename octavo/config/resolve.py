@@ -150,6 +150,7 @@ def resolve_engine(
             log_stats=not args.disable_log_stats,
             log_stats_interval_s=choose_stats_interval(env.log_stats_interval),
             custom_histogram_buckets=check_buckets(args.custom_histogram_buckets),
+            stall_limit_s=env.stall_limit_s,
             startup_trace=args.startup_trace,
             enable_logging_iteration_details=args.enable_logging_iteration_details,
         ),

@@ -105,6 +105,7 @@ class FrontEnd:
             ),
             admission=admission,
             recorders=recorders,
+            stall_limit_s=config.observability.stall_limit_s,
         )
         make_template = _template_maker(tokenizer)
         self._app = build_app(

@@ -50,6 +50,7 @@ def test_switches_take_words(word: str, value: bool) -> None:
         ("VLLM_ENGINE_READY_TIMEOUT_S", "-1", "must be a whole number of at least 0, got '-1'"),
         ("VLLM_CPU_KVCACHE_SPACE", "nan", "must be a number of at least 0, got 'nan'"),
         ("VLLM_LOG_STATS_INTERVAL", "x", "must be a number, got 'x'"),
+        ("OCTAVO_STALL_LIMIT_S", "0", "must be a number above 0, got '0'"),
         ("VLLM_LOGGING_LEVEL", "loud", "must be DEBUG, INFO, WARNING, ERROR or CRITICAL"),
         ("VLLM_LOGGING_COLOR", "pink", "must be auto, 0 or 1, got 'pink'"),
         ("HF_HUB_OFFLINE", "maybe", "HF_HUB_OFFLINE must be 1 or 0"),
