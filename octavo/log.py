@@ -6,7 +6,7 @@ Modules log with `logging.getLogger(__name__)`; only `configure_logging` touches
 appears on terminals alone. Known secrets are replaced in every line, whoever logs them.
 
 Runs in: every process. Owns: the handler of `octavo` and `uvicorn` loggers.
-Knows nothing of: flags, environment (its caller passes what they say).
+Knows nothing of: flags, environment (`octavo/config/log_settings.py` says what they ask for).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import os
 import sys
 from collections.abc import Iterable
 from typing import Any, TextIO
+
+import msgspec
 
 from octavo.errors import ConfigError
 
@@ -95,50 +97,41 @@ class JsonFormatter(logging.Formatter):
         )
 
 
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the processes of a server log; all get the same."""
+
+    is_configured: bool = True  # False: logging is left alone
+    level: str = "INFO"  # of the octavo loggers; uvicorn's has a flag of its own
+    formatter: str = "text"  # text, json
+    stream: str = "ext://sys.stdout"  # ext://sys.stdout, ext://sys.stderr, or a file's path
+    prefix: str = ""
+    colour: str = "auto"  # auto (on terminals), 0 or 1
+    no_color: bool = False
+    force_color: bool = False
+    #: JSON for `logging.config.dictConfig`; then nothing else here applies
+    config_file: str | None = None
+
+
 def configure_logging(
-    *,
-    process_name: str,
-    level: str = "INFO",
-    formatter: str = "text",
-    stream: str = "ext://sys.stdout",
-    prefix: str = "",
-    colour: str = "auto",
-    no_color: bool = False,
-    force_color: bool = False,
-    config_file: str | None = None,
-    secrets: Iterable[str] = (),
+    settings: LogSettings, *, process_name: str, secrets: Iterable[str] = ()
 ) -> None:
     """Sets up the loggers of this process; may be called again.
 
     Args:
+        settings: what the flags and the environment ask for.
         process_name: shown in front of every line: APIServer, EngineCore, ...
-        level: of the `octavo` loggers; uvicorn's has a flag of its own.
-        formatter: text or json.
-        stream: ext://sys.stdout, ext://sys.stderr, or a file's path.
-        colour: auto (on terminals), 0 or 1.
-        config_file: JSON for `logging.config.dictConfig`; then nothing else here applies.
         secrets: texts that must not appear in any line.
 
     Raises:
         ConfigError: the configuration file or the stream cannot be used.
     """
-    if config_file:
-        _from_file(config_file)
+    if not settings.is_configured:
         return
-    handler = _handler(stream)
-    chosen: logging.Formatter
-    if formatter == "json":
-        chosen = JsonFormatter(process_name=process_name, secrets=secrets)
-    else:
-        chosen = TextFormatter(
-            process_name=process_name,
-            prefix=prefix,
-            is_coloured=wants_colour(
-                handler.stream, colour, no_color=no_color, force_color=force_color
-            ),
-            secrets=secrets,
-        )
-    handler.setFormatter(chosen)
+    if settings.config_file:
+        _from_file(settings.config_file)
+        return
+    handler = _handler(settings.stream)
+    handler.setFormatter(_formatter(settings, handler.stream, process_name, secrets))
     for name in LOGGERS:
         logger = logging.getLogger(name)
         for old in logger.handlers:
@@ -146,7 +139,7 @@ def configure_logging(
                 old.close()
         logger.handlers[:] = [handler]
         logger.propagate = False
-    logging.getLogger("octavo").setLevel(level)
+    logging.getLogger("octavo").setLevel(settings.level)
     for name in _UVICORN_CHILDREN:
         child = logging.getLogger(name)
         child.handlers.clear()
@@ -163,6 +156,24 @@ def wants_colour(
     if no_color:
         return False
     return force_color or stream.isatty()
+
+
+def _formatter(
+    settings: LogSettings, stream: TextIO, process_name: str, secrets: Iterable[str]
+) -> logging.Formatter:
+    if settings.formatter == "json":
+        return JsonFormatter(process_name=process_name, secrets=secrets)
+    return TextFormatter(
+        process_name=process_name,
+        prefix=settings.prefix,
+        is_coloured=wants_colour(
+            stream,
+            settings.colour,
+            no_color=settings.no_color,
+            force_color=settings.force_color,
+        ),
+        secrets=secrets,
+    )
 
 
 def _full_message(formatter: logging.Formatter, record: logging.LogRecord) -> str:

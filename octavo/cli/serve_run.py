@@ -10,11 +10,12 @@ import traceback
 
 from octavo import __version__
 from octavo.config.args import EngineArgs, ServerArgs, non_default_args, split_options
-from octavo.config.log_settings import resolve_logging, start_logging
+from octavo.config.log_settings import resolve_logging
 from octavo.config.parser import ParsedArgs
 from octavo.config.rules.access import choose_api_keys
 from octavo.envs import Env, check_unknown, read_environ
 from octavo.errors import StartupError
+from octavo.log import configure_logging
 from octavo.transport.start_signals import StartSignals
 
 PROCESS_NAME = "APIServer"
@@ -33,7 +34,7 @@ def run(parsed: ParsedArgs, signals: StartSignals) -> int:
     if server_args.fail_on_environ_validation:
         check_unknown(env)
     settings = resolve_logging(server_args, env)
-    start_logging(
+    configure_logging(
         settings, process_name=PROCESS_NAME, secrets=secrets_of(engine_args, server_args, env)
     )
     _say_what_was_asked(parsed, engine_args, server_args, env)

@@ -1,37 +1,20 @@
 """How this process logs: flags, then environment, then defaults.
 
-Runs in: the API process; EngineCore gets the same settings. Knows nothing of: handlers (log.py).
+Runs in: the API process, which hands the settings on to its children.
+Knows nothing of: handlers (`octavo/log.py`).
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-import msgspec
 
 from octavo.config.args import ServerArgs
 from octavo.config.flags.nearest import did_you_mean
 from octavo.config.flags.observability import LOG_LEVELS
 from octavo.envs import Env
 from octavo.errors import ConfigError
-from octavo.log import configure_logging
+from octavo.log import LogSettings
 
 FLAG = "--logging-config"
 _KEYS = ("log_level", "formatter", "configure_logging", "pylogging_config_file")
-
-
-class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Arguments of `octavo.log.configure_logging` beside the process's name."""
-
-    is_configured: bool = True  # False: logging is left alone
-    level: str = "INFO"
-    formatter: str = "text"  # text, json
-    config_file: str | None = None
-    stream: str = "ext://sys.stdout"
-    prefix: str = ""
-    colour: str = "auto"
-    no_color: bool = False
-    force_color: bool = False
 
 
 def resolve_logging(args: ServerArgs, env: Env) -> LogSettings:
@@ -63,24 +46,6 @@ def resolve_logging(args: ServerArgs, env: Env) -> LogSettings:
         colour=env.logging_color,
         no_color=env.no_color,
         force_color=env.force_color,
-    )
-
-
-def start_logging(settings: LogSettings, *, process_name: str, secrets: Sequence[str] = ()) -> None:
-    """Sets up this process's log unless it is to be left alone."""
-    if not settings.is_configured:
-        return
-    configure_logging(
-        process_name=process_name,
-        level=settings.level,
-        formatter=settings.formatter,
-        stream=settings.stream,
-        prefix=settings.prefix,
-        colour=settings.colour,
-        no_color=settings.no_color,
-        force_color=settings.force_color,
-        config_file=settings.config_file,
-        secrets=secrets,
     )
 
 

@@ -11,10 +11,10 @@ import sys
 import msgspec
 
 from octavo.config.engine import EngineConfig
-from octavo.config.log_settings import LogSettings, start_logging
 from octavo.core.engine_core_proc import run_engine_core
 from octavo.executor.base import Executor
 from octavo.executor.uniproc import UniprocExecutor
+from octavo.log import LogSettings, configure_logging
 from octavo.transport.child import child_args
 from octavo.worker.worker import Worker
 
@@ -30,6 +30,6 @@ def main() -> None:
     settings = msgspec.json.decode(args.options["log"], type=LogSettings)
 
     def configure(config: EngineConfig) -> None:
-        start_logging(settings, process_name="EngineCore")
+        configure_logging(settings, process_name="EngineCore")
 
     sys.exit(run_engine_core(args, make_executor, configure=configure))

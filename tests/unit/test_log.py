@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import ConfigError
-from octavo.log import JsonFormatter, TextFormatter, configure_logging, wants_colour
+from octavo.log import JsonFormatter, LogSettings, TextFormatter, configure_logging, wants_colour
 
 LINE = re.compile(
     r"\(APIServer pid=(\d+)\) (\w+) \d\d-\d\d \d\d:\d\d:\d\d \[(\w+\.py):(\d+)\] (.*)"
@@ -108,7 +108,7 @@ def test_json_has_one_object_per_record() -> None:
 
 def test_octavo_and_uvicorn_go_through_the_same_handler(tmp_path: Path) -> None:
     path = tmp_path / "log.txt"
-    configure_logging(process_name="APIServer", stream=str(path))
+    configure_logging(LogSettings(stream=str(path)), process_name="APIServer")
     logging.getLogger("octavo.api").info("one")
     logging.getLogger("octavo.api").debug("not this")
     logging.getLogger("uvicorn.error").warning("two")
@@ -118,16 +118,26 @@ def test_octavo_and_uvicorn_go_through_the_same_handler(tmp_path: Path) -> None:
 
 def test_a_second_call_replaces_the_first(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        configure_logging(process_name="APIServer", stream=str(tmp_path / name), level="DEBUG")
+        configure_logging(
+            LogSettings(stream=str(tmp_path / name), level="DEBUG"), process_name="APIServer"
+        )
     logging.getLogger("octavo").debug("x")
     assert (tmp_path / "a").read_text() == ""
     assert len((tmp_path / "b").read_text().splitlines()) == 1
 
 
+def test_logging_may_be_left_alone(tmp_path: Path) -> None:
+    before = list(logging.getLogger("octavo").handlers)
+    settings = LogSettings(is_configured=False, stream=str(tmp_path / "log"))
+    configure_logging(settings, process_name="APIServer")
+    assert logging.getLogger("octavo").handlers == before
+    assert not (tmp_path / "log").exists()
+
+
 def test_stdout_and_stderr_are_named_as_logging_names_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    configure_logging(process_name="APIServer", stream="ext://sys.stderr")
+    configure_logging(LogSettings(stream="ext://sys.stderr"), process_name="APIServer")
     logging.getLogger("octavo").info("x")
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -136,7 +146,7 @@ def test_stdout_and_stderr_are_named_as_logging_names_them(
 
 def test_a_stream_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"OCTAVO_LOGGING_STREAM must be .* No such file"):
-        configure_logging(process_name="x", stream=str(tmp_path / "none" / "log"))
+        configure_logging(LogSettings(stream=str(tmp_path / "none" / "log")), process_name="x")
 
 
 def test_a_configuration_file_replaces_everything(tmp_path: Path) -> None:
@@ -160,7 +170,7 @@ def test_a_configuration_file_replaces_everything(tmp_path: Path) -> None:
             }
         )
     )
-    configure_logging(process_name="x", config_file=str(path))
+    configure_logging(LogSettings(config_file=str(path)), process_name="x")
     logging.getLogger("octavo").info("hello")
     assert log.read_text() == "MINE hello\n"
 
@@ -171,4 +181,4 @@ def test_a_configuration_file_that_is_not_usable_is_named(tmp_path: Path, text: 
     if text is not None:
         path.write_text(text)
     with pytest.raises(ConfigError, match=r"logging configuration .*c\.json"):
-        configure_logging(process_name="x", config_file=str(path))
+        configure_logging(LogSettings(config_file=str(path)), process_name="x")

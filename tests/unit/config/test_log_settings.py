@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from octavo.config.args import ServerArgs
-from octavo.config.log_settings import LogSettings, resolve_logging
+from octavo.config.log_settings import resolve_logging
 from octavo.envs import read_environ
 from octavo.errors import ConfigError
+from octavo.log import LogSettings
 
 
 def resolve(environ: dict[str, str] | None = None, **options: Any) -> LogSettings:
