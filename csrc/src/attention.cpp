@@ -243,8 +243,7 @@ void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int s
   for (int s = 0; s < subs; ++s) {
     Lanes w = vexp(load(scores + s * kSubBlock) - shift);
     if constexpr (Cache::kPerWord == 2) {
-      w = round_bf16(w);
-      store_bf16(rounded + s * kSubBlock, w);
+      w = store_rounded_bf16(rounded + s * kSubBlock, w);
     } else {
       store(scores + s * kSubBlock, w);
     }

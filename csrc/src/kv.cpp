@@ -1,8 +1,24 @@
 #include "kv.h"
 
+#include <cstring>
+
 #include "lanes.h"
 
 namespace ov {
+namespace {
+
+// f(first dim, values as bf16, count): sixteen dims at a time, zero after the last.
+template <class F>
+inline void each_bf16_chunk(const float* x, int dims, F&& f) {
+  alignas(64) uint16_t values[kLanes];
+  for (int d = 0; d < dims; d += kLanes) {
+    const int n = dims - d < kLanes ? dims - d : kLanes;
+    store_bf16(values, load_part(x + d, n));
+    f(d, values, n);
+  }
+}
+
+}  // namespace
 
 KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
   KvShape s{};
@@ -31,11 +47,17 @@ void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const fl
     char* v_sub = s.v_sub(share, head, sub);
     if (s.dtype == OV_BF16) {
       auto* kp = reinterpret_cast<uint32_t*>(k_sub) + token;  // a word is a pair of dims
-      for (int d = 0; d + 1 < s.k_dim; d += 2)
-        kp[(d / 2) * kSubBlock] = to_bf16(k[d]) | static_cast<uint32_t>(to_bf16(k[d + 1])) << 16;
-      if (s.k_dim & 1) kp[(s.k_dim / 2) * kSubBlock] = to_bf16(k[s.k_dim - 1]);
+      each_bf16_chunk(k, s.k_dim, [&](int d, const uint16_t* values, int n) {
+        for (int i = 0; i < n; i += 2) {  // an odd last dim is paired with zero
+          uint32_t word;
+          memcpy(&word, values + i, sizeof word);
+          kp[(d + i) / 2 * kSubBlock] = word;
+        }
+      });
       auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_dim) + (token & 1);
-      for (int d = 0; d < s.v_dim; ++d) vp[2 * d] = to_bf16(v[d]);
+      each_bf16_chunk(v, s.v_dim, [&](int d, const uint16_t* values, int n) {
+        for (int i = 0; i < n; ++i) vp[2 * (d + i)] = values[i];
+      });
     } else {
       auto* kp = reinterpret_cast<float*>(k_sub) + token;
       for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];

@@ -80,11 +80,8 @@ inline Lanes select(Mask m, Lanes yes, Lanes no) {
 inline Lanes round_nearest(Lanes a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-// a * 2^n for integral n with operand and result in the normal range.
-inline Lanes scale_exponent(Lanes a, Lanes n) {
-  return {_mm512_castsi512_ps(
-      _mm512_add_epi32(_mm512_castps_si512(a.v), _mm512_slli_epi32(_mm512_cvtps_epi32(n.v), 23)))};
-}
+// a * 2^n for integral n in [-126, 128] and a near 1; overflows to infinity, NaN in both stays NaN.
+inline Lanes times_power_of_2(Lanes a, Lanes n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m512i bit = _mm512_set1_epi32(static_cast<int>(0x80000000u));
   return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign.v),
@@ -195,12 +192,15 @@ inline Lanes round_nearest(Lanes a) {
   constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
   return {_mm256_round_ps(a.lo, mode), _mm256_round_ps(a.hi, mode)};
 }
-inline __m256 scale_exponent_half(__m256 a, __m256 n) {
-  return _mm256_castsi256_ps(
-      _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_cvtps_epi32(n), 23)));
+inline __m256 times_power_of_2_half(__m256 a, __m256 n) {
+  // in two factors: 2^128 is no f32
+  const __m256i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1), one = _mm256_set1_epi32(127);
+  const __m256i first = _mm256_slli_epi32(_mm256_add_epi32(half, one), 23);
+  const __m256i second = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), one), 23);
+  return _mm256_mul_ps(_mm256_mul_ps(a, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second));
 }
-inline Lanes scale_exponent(Lanes a, Lanes n) {
-  return {scale_exponent_half(a.lo, n.lo), scale_exponent_half(a.hi, n.hi)};
+inline Lanes times_power_of_2(Lanes a, Lanes n) {
+  return {times_power_of_2_half(a.lo, n.lo), times_power_of_2_half(a.hi, n.hi)};
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m256 bit = _mm256_set1_ps(-0.0f);
@@ -286,9 +286,15 @@ inline Lanes select(Mask m, Lanes yes, Lanes no) {
 // Adding and subtracting 1.5 * 2^23 rounds to an integer; valid for |a| < 2^22,
 // which is all that kernels ask for.
 inline Lanes round_nearest(Lanes a) { OV_EACH_LANE((a.v[i] + 12582912.0f) - 12582912.0f); }
-inline Lanes scale_exponent(Lanes a, Lanes n) {
-  OV_EACH_LANE(
-      bits_float(float_bits(a.v[i]) + (static_cast<uint32_t>(static_cast<int32_t>(n.v[i])) << 23)));
+inline Lanes times_power_of_2(Lanes a, Lanes n) {
+  Lanes r;
+  for (int i = 0; i < kLanes; ++i) {
+    const float bounded = n.v[i] > -127.0f ? n.v[i] : -127.0f;  // NaN too
+    const int32_t whole = static_cast<int32_t>(bounded), half = whole >> 1;
+    r.v[i] = a.v[i] * bits_float(static_cast<uint32_t>(half + 127) << 23) *
+             bits_float(static_cast<uint32_t>(whole - half + 127) << 23);
+  }
+  return r;
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   OV_EACH_LANE(bits_float((float_bits(magnitude.v[i]) & 0x7fffffffu) |
@@ -411,6 +417,19 @@ inline void store_bf16(uint16_t* p, Lanes a, int n = kLanes) {
   }
 #else
   for (int i = 0; i < n; ++i) p[i] = static_cast<uint16_t>(float_bits(r.v[i]) >> 16);
+#endif
+}
+
+// Stores a rounded to bf16 and returns the rounded values. Where hardware rounds, denormals become 0.
+inline Lanes store_rounded_bf16(uint16_t* p, Lanes a) {
+#if defined(__AVX512BF16__)
+  const __m256i h = (__m256i)_mm512_cvtneps_pbh(a.v);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), h);
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
+#else
+  const Lanes r = round_bf16(a);
+  store_bf16(p, r);
+  return r;
 #endif
 }
 
