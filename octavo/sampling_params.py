@@ -16,12 +16,16 @@ from typing import Any
 import msgspec
 
 from octavo.errors import InvalidParameter
+from octavo.wording import shown
 
 SAMPLING_EPS = 1e-5  # temperatures below this are greedy
 # smaller non-zero temperatures are raised to this: exp() of the logits stays finite
 MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 2
+# repetition penalties are moved into these bounds: logits times one stay finite in float32
+MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-30, 1e30
 MAX_N = 16384
+MAX_STOP_CHARACTERS = 65536  # in all stop strings together; each costs memory per character
 
 _OPTIONAL_INTEGERS = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
 _INTEGERS = ("n", "top_k", "min_tokens", *_OPTIONAL_INTEGERS)
@@ -87,6 +91,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.top_k == -1:
             self.top_k = 0
         self._check()
+        self.repetition_penalty = min(
+            max(self.repetition_penalty, MIN_REPETITION_PENALTY), MAX_REPETITION_PENALTY
+        )
         if self.temperature < SAMPLING_EPS:  # greedy: the filters have nothing to choose between
             self.temperature = 0.0
             self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
@@ -145,8 +152,10 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             value = getattr(self, name)
             if value is not None and value < -1:
                 raise _invalid(name, value, "must be at least 0, or -1 for the whole vocabulary")
-        if any(not s for s in self.stop_strings):
-            raise _invalid("stop", self.stop, "must not contain an empty string")
+        if any(not isinstance(s, str) or not s for s in self.stop_strings):
+            raise _invalid("stop", self.stop, "must hold strings that are not empty")
+        if sum(map(len, self.stop_strings)) > MAX_STOP_CHARACTERS:
+            raise _invalid("stop", self.stop, f"may have {MAX_STOP_CHARACTERS} characters in all")
         if self.stop_strings and not self.detokenize:
             raise _invalid(
                 "stop", self.stop, "needs detokenize=True: stop strings are matched in the text"
@@ -161,18 +170,22 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _invalid(name: str, value: object, rule: str) -> InvalidParameter:
-    shown = repr(value)
-    shown = shown if len(shown) <= 80 else shown[:77] + "..."
+    got = shown(value)
     return InvalidParameter(
-        f"{name} {rule}, got {shown}. (parameter={name}, value={shown})", param=name
+        f"{name} {rule}, got {got}. (parameter={name}, value={got})", param=name
     )
 
 
 def _finite(name: str, value: float) -> None:
-    if not math.isfinite(value):
+    if not _is_finite(value):
         raise _invalid(name, value, "must be a finite number")
 
 
 def _in_range(name: str, value: float, low: float, high: float) -> None:
-    if not (isinstance(value, int) or math.isfinite(value)) or not low <= value <= high:
+    if not _is_finite(value) or not low <= value <= high:
         raise _invalid(name, value, f"must be in [{low}, {high}]")
+
+
+def _is_finite(value: float) -> bool:
+    """Integers are finite, whatever their size (`math.isfinite` cannot take the largest)."""
+    return isinstance(value, int) or math.isfinite(value)

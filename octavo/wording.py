@@ -5,10 +5,16 @@ Runs in: every process. Knows nothing of: what the text means.
 
 from __future__ import annotations
 
+import reprlib
+
+_quoter = reprlib.Repr()  # looks at the beginning of long values only
+_quoter.maxlist = _quoter.maxtuple = _quoter.maxdict = 16
+_quoter.maxstring = _quoter.maxlong = _quoter.maxother = 200
+
 
 def shown(value: object, max_characters: int = 60) -> str:
     """A foreign value, quoted."""
-    return _shortened(repr(value), max_characters)
+    return _shortened(_quoter.repr(value), max_characters)
 
 
 def printable(text: str, max_characters: int = 300) -> str:

@@ -117,6 +117,7 @@ def _operations(
         content_format=server.chat_template_content_format,
         trust_request_template=server.trust_request_chat_template,
         default_kwargs=server.default_chat_template_kwargs,
+        max_pieces=lambda: llm.max_model_len,
     )
     health = Health(
         llm,

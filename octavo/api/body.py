@@ -19,10 +19,14 @@ import msgspec
 
 from octavo.api.asgi import Receive, Scope, header
 from octavo.errors import BodyTooLarge, InvalidParameter
+from octavo.wording import printable, shown
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
+#: values in a body, counted by their commas (text counts, too): millions of tiny ones would take
+#: gigabytes and stop the event loop for seconds
+MAX_BODY_VALUES = 1_000_000
 MAX_LISTED_ERRORS = 10
-MAX_SHOWN_VALUE = 60
+MAX_SHOWN_REASON = 120  # it may quote what was sent
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -103,10 +107,17 @@ def parse_request(
 
 
 def _decode_object(body: bytes) -> dict[str, Any]:
+    if body.count(b",") >= MAX_BODY_VALUES:
+        raise BodyTooLarge(
+            f"The request body has more than {MAX_BODY_VALUES} values (commas are counted); send "
+            "several smaller requests."
+        )
     try:
         decoded = msgspec.json.decode(body)
     except msgspec.ValidationError as error:  # numbers that no machine holds
-        raise _validation_error([("body", str(error))]) from None
+        match = _LOCATION.match(str(error))
+        assert match is not None
+        raise _validation_error([("body", match["reason"])]) from None
     except msgspec.DecodeError as error:
         hint = " (NaN and Infinity are not JSON)" if b"NaN" in body or b"Infinity" in body else ""
         raise _validation_error([("body", f"JSON decode error: {error}{hint}")]) from None
@@ -163,13 +174,10 @@ def _mistake(name: str, value: Any, text: str) -> tuple[str, str]:
     place = (match["place"] or "").strip("`")
     # msgspec says `$.a[0]` below the field, "`key` in `$`" for the keys of a mapping
     below = place[1:] if place.startswith("$") else ""
-    reason = match["reason"] if below or not place else f"{match['reason']} as a key"
-    return name + below, f"{reason} (got {_shown(value)})"
-
-
-def _shown(value: Any) -> str:
-    text = ascii(value)
-    return text if len(text) <= MAX_SHOWN_VALUE else text[: MAX_SHOWN_VALUE - 3] + "..."
+    reason = printable(match["reason"], MAX_SHOWN_REASON)
+    if place and not below:
+        reason += " as a key"
+    return name + below, f"{reason} (got {shown(value)})"
 
 
 def _validation_error(mistakes: list[tuple[str, str]]) -> InvalidParameter:

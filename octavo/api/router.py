@@ -16,6 +16,7 @@ from octavo.api.asgi import Handler, Receive, Scope, Send, route_path
 from octavo.api.endpoint import Operation
 from octavo.api.errors import send_error
 from octavo.errors import MethodNotAllowed, NotFound
+from octavo.wording import printable
 
 MAX_SHOWN_PATH = 200
 
@@ -65,7 +66,7 @@ class Router:
         if handler is not None:
             await handler(scope, receive, send)
             return
-        where = f"{method} {path[:MAX_SHOWN_PATH]}"
+        where = f"{method} {printable(path, MAX_SHOWN_PATH)}"
         if allowed:
             error = MethodNotAllowed(f"{where}: this route does not take this method.")
             allow = ", ".join(sorted(allowed)).encode()

@@ -80,7 +80,7 @@ class AsyncLLM:
         self._stall_limit_s = stall_limit_s
         self._clock = clock
         self._output_task: asyncio.Task[None] | None = None
-        self._tokenize_pool: ThreadPoolExecutor | None = None
+        self._encoders: dict[str, ThreadPoolExecutor] = {}
         self._dead_reason: str | None = None
         self._dead: asyncio.Future[str] | None = None
         self._is_draining = False
@@ -187,9 +187,9 @@ class AsyncLLM:
             self._is_closed = True
             await self._client.shutdown(timeout_s)
             self._client.close()
-        if self._tokenize_pool is not None:
-            self._tokenize_pool.shutdown(wait=False, cancel_futures=True)
-            self._tokenize_pool = None
+        for pool in self._encoders.values():
+            pool.shutdown(wait=False, cancel_futures=True)
+        self._encoders.clear()
 
     async def wait_dead(self) -> str:
         """Returns the reason once the core is dead."""
@@ -218,8 +218,9 @@ class AsyncLLM:
         self._check_open()
         self._admission.check_requests(self._output.num_unfinished_requests, params.n)
         if isinstance(prompt, TextPrompt) and len(prompt.text) > MAX_INLINE_CHARS:
-            self._input.complete_params(params)  # refuse before the costly part
-            prompt = await self._encode_in_thread(prompt)
+            self._input.check_text(prompt.text)  # refuse before the costly part
+            self._input.complete_params(params)
+            prompt = await self._encode_in_thread("octavo-prompts", prompt)
             self._check_open()
             self._admission.check_requests(self._output.num_unfinished_requests, params.n)
         request = self._input.process(
@@ -232,7 +233,11 @@ class AsyncLLM:
         if self._output.num_unfinished_requests == 0:
             self._last_heard_s = self._clock()  # an idle core says nothing: not a stall
         children = self._output.add_request(request, prompt.text, stream)
-        self._client.add_requests(children)
+        try:
+            self._client.add_requests(children)
+        except BaseException:
+            self._on_leave(request_id)
+            raise
         return stream
 
     async def generate(
@@ -262,7 +267,8 @@ class AsyncLLM:
         prompt = TextPrompt(text, add_special_tokens)
         if len(text) <= MAX_INLINE_CHARS:
             return list(self._input.encode(prompt).token_ids)
-        return list((await self._encode_in_thread(prompt)).token_ids)
+        # not with the prompts: this text may be of any length, and they must not wait for it
+        return list((await self._encode_in_thread("octavo-tokenize", prompt)).token_ids)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request: its caller gets what there is, with finish reason `abort`."""
@@ -290,12 +296,12 @@ class AsyncLLM:
         if self._is_draining:
             raise NotReady("The server is shutting down and takes no new requests.")
 
-    async def _encode_in_thread(self, prompt: TextPrompt) -> TokensPrompt:
-        if self._tokenize_pool is None:
-            self._tokenize_pool = ThreadPoolExecutor(1, thread_name_prefix="octavo-tokenize")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._tokenize_pool, self._input.encode, prompt
-        )
+    async def _encode_in_thread(self, thread: str, prompt: TextPrompt) -> TokensPrompt:
+        """`thread` names the queue; each has one thread."""
+        pool = self._encoders.get(thread)
+        if pool is None:
+            pool = self._encoders[thread] = ThreadPoolExecutor(1, thread_name_prefix=thread)
+        return await asyncio.get_running_loop().run_in_executor(pool, self._input.encode, prompt)
 
     def _on_leave(self, request_id: str) -> None:
         self._abort(request_id, is_consumer_there=False)

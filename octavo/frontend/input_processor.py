@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORDS_TOKENS = 1024
+MAX_BAD_WORDS_CHARACTERS = 65536
 MAX_LOGIT_BIAS = 100.0
 
 
@@ -35,6 +36,9 @@ class InputTokenizer(Protocol):
 
     @property
     def bos_token_id(self) -> int | None: ...
+
+    @property
+    def max_token_characters(self) -> int: ...
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]: ...
 
@@ -69,6 +73,23 @@ class InputProcessor:
         self.max_model_len = max_model_len
         self._kv_cache_size_tokens = kv_cache_size_tokens
 
+    def check_text(self, text: str) -> None:
+        """Cheap, before a long text is encoded: what cannot fit in the window for its length.
+
+        Raises:
+            PromptTooLong: even the longest tokens of the vocabulary would be too many.
+        """
+        if self._tokenizer is None or len(text) < self.max_model_len:
+            return  # a token is at least one character
+        limit = self.max_model_len * self._tokenizer.max_token_characters
+        if len(text) > limit:
+            raise PromptTooLong(
+                f"This model's maximum context length is {self.max_model_len} tokens, which is at "
+                f"most {limit} characters. However, your prompt has {len(text)} characters. Please "
+                f"reduce the length of the input prompt. (parameter=input_text, value={len(text)})",
+                param="input_text",
+            )
+
     def encode(self, prompt: TextPrompt) -> TokensPrompt:
         """Text to token ids; may take long and touches nothing of this object: any thread.
 
@@ -95,11 +116,19 @@ class InputProcessor:
         """
         params = self.complete_params(params)
         if isinstance(prompt, TextPrompt):
+            self.check_text(prompt.text)
             prompt = self.encode(prompt)
         token_ids = self._checked_prompt(prompt.token_ids)
         if prompt.text is not None:
             self._warn_of_two_bos(token_ids, request_id)
         params.max_tokens = self._max_tokens(len(token_ids), params.max_tokens)
+        if params.min_tokens > params.max_tokens:
+            raise InvalidParameter(
+                f"min_tokens={params.min_tokens} is not possible: after a prompt of "
+                f"{len(token_ids)} tokens there is room for {params.max_tokens}. "
+                f"(parameter=min_tokens, value={params.min_tokens})",
+                param="min_tokens",
+            )
         return EngineCoreRequest(
             request_id=request_id,
             prompt_token_ids=token_ids,
@@ -125,6 +154,8 @@ class InputProcessor:
                 f"max_model_len={self.max_model_len}. Please request fewer output tokens.",
                 param="max_tokens",
             )
+        if params.top_k >= self._vocab_size:
+            params.top_k = 0  # takes nothing away
         params.logprobs = self._num_logprobs("logprobs", "sample", params.logprobs)
         params.prompt_logprobs = self._num_logprobs(
             "prompt_logprobs", "prompt", params.prompt_logprobs
@@ -247,6 +278,13 @@ class InputProcessor:
         if len(words) > MAX_BAD_WORDS:
             raise InvalidParameter(
                 f"bad_words has {len(words)} entries; at most {MAX_BAD_WORDS} are allowed.",
+                param="bad_words",
+            )
+        num_characters = sum(map(len, words))
+        if num_characters > MAX_BAD_WORDS_CHARACTERS:
+            raise InvalidParameter(
+                f"bad_words has {num_characters} characters in all; at most "
+                f"{MAX_BAD_WORDS_CHARACTERS} are allowed.",
                 param="bad_words",
             )
         tokenizer = self._need_tokenizer("bad_words", "use logit_bias")

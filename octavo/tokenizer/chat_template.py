@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from octavo.errors import ConfigError, InvalidParameter
+from octavo.wording import first_line
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -61,6 +62,7 @@ class ChatTemplate:
     def render(
         self,
         messages: Sequence[Message],
+        /,  # `self` and `messages` may be names of variables, too
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         documents: Sequence[Mapping[str, Any]] | None = None,
@@ -131,7 +133,8 @@ class ChatTemplate:
             except (TemplateSyntaxError, RecursionError) as error:
                 line = f" in line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
                 raise InvalidParameter(
-                    f"The chat template has a syntax error{line}: {error}.", param="chat_template"
+                    f"The chat template has a syntax error{line}: {first_line(error)}.",
+                    param="chat_template",
                 ) from None
         return self._compiled[name]
 
@@ -143,9 +146,9 @@ class ChatTemplate:
             with loop_budget():
                 return template.render(variables)
         except Exception as error:  # a template may fail in as many ways as any program
-            words = str(error) or type(error).__name__
             raise InvalidParameter(
-                f"The chat template does not take these messages: {words}", param="messages"
+                f"The chat template does not take these messages: {first_line(error)}",
+                param="messages",
             ) from error
 
     def _mark_end(self, conversation: list[dict[str, Any]], name: str) -> str:

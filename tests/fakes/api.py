@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +43,9 @@ async def serving(
     observe_http: HttpObserver | None = None,
     template: FakeTemplate | None = None,
     has_template: bool = True,
+    make_template: Callable[[str], Any] = lambda source: FakeTemplate(
+        takes_parts=source == "parts"
+    ),
     **llm_options: Any,
 ) -> AsyncIterator[Api]:
     """An application that is ready inside the block."""
@@ -54,7 +57,7 @@ async def serving(
         server or ServerConfig(),
         version=VERSION,
         template=template if has_template else None,
-        make_template=lambda source: FakeTemplate(takes_parts=source == "parts"),
+        make_template=make_template,
         render_metrics=lambda accept: (b"vllm:num_requests_running 0\n", METRICS_TYPE),
         observe_http=observe_http,
     )

@@ -16,6 +16,7 @@ class ByteTokenizer:
 
     def __init__(self) -> None:
         self.vocab_size = VOCAB_SIZE
+        self.max_token_characters = 100  # none is longer
         self.bos_token_id: int | None = BOS
         self.eos_token_id: int | None = EOS
         self.bos_token: str | None = "<bos>"

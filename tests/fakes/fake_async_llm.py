@@ -20,12 +20,14 @@ from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
+from octavo.messages.codec import MessageEncoder, ToCoreDecoder
 from octavo.messages.engine import (
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
     FinishReason,
     Ready,
+    RequestKind,
     TokenLogprobs,
 )
 from tests.fakes.byte_tokenizer import EOS, ByteTokenizer
@@ -103,6 +105,7 @@ class PlayedCore:
 
     def add_requests(self, requests: Sequence[EngineCoreRequest]) -> None:
         for request in requests:
+            check_travels(request)
             self.added.append(request)
             max_tokens = request.sampling_params.max_tokens
             tokens = list(self.script(request))[:max_tokens]
@@ -166,6 +169,14 @@ class PlayedCore:
         elif running.num_sent == len(running.tokens):
             output.finish_reason = FinishReason.LENGTH
         return output
+
+
+def check_travels(request: EngineCoreRequest) -> None:
+    """A real core is in another process: what it cannot be sent must have been refused before."""
+    frame = bytes(MessageEncoder().encode(RequestKind.ADD, request))
+    received = ToCoreDecoder().decode(frame)
+    assert isinstance(received, EngineCoreRequest)
+    assert received.request_id == request.request_id
 
 
 def _candidates(token: int, num_top: int) -> TokenLogprobs:

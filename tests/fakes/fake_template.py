@@ -14,7 +14,7 @@ class FakeTemplate:
         self.takes_parts = takes_parts
         self.calls: list[dict[str, Any]] = []
 
-    def render(self, messages: list[dict[str, Any]], **variables: Any) -> str:
+    def render(self, messages: list[dict[str, Any]], /, **variables: Any) -> str:
         self.calls.append({"messages": messages, **variables})
         if any(m["role"] == "forbidden" for m in messages):
             raise InvalidParameter("Conversation roles must alternate", param="messages")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidParameter
-from octavo.sampling_params import MAX_N, RequestOutputKind, SamplingParams
+from octavo.sampling_params import MAX_N, MAX_STOP_CHARACTERS, RequestOutputKind, SamplingParams
 
 
 def test_the_defaults_are_vllms() -> None:
@@ -40,6 +40,12 @@ def test_tiny_temperatures_are_raised_so_that_logits_stay_finite() -> None:
     assert not SamplingParams(temperature=0.001).is_greedy
 
 
+def test_extreme_repetition_penalties_keep_logits_finite() -> None:
+    assert SamplingParams(repetition_penalty=1e300).repetition_penalty == 1e30
+    assert SamplingParams(repetition_penalty=1e-300).repetition_penalty == 1e-30
+    assert SamplingParams(repetition_penalty=1.1).repetition_penalty == 1.1
+
+
 def test_minus_one_means_not_given() -> None:
     params = SamplingParams(top_k=-1, seed=-1)
     assert params.top_k == 0
@@ -58,7 +64,7 @@ def test_one_stop_string_is_a_list_of_one() -> None:
         ("n", [1, MAX_N]),
         ("presence_penalty", [-2, 2, 0.5]),
         ("frequency_penalty", [-2.0, 2.0]),
-        ("repetition_penalty", [0.01, 100]),
+        ("repetition_penalty", [0.01, 100, 1e300, 1e-300, 10**400]),
         ("temperature", [0, 2, 0.7]),
         ("top_p", [1e-9, 1]),
         ("top_k", [-1, 0, 1, 10**6]),
@@ -82,7 +88,7 @@ def test_values_within_the_limits_are_taken(field: str, good: list[Any]) -> None
         ("presence_penalty", [-2.01, 2.01, math.nan, math.inf, "1", None]),
         ("frequency_penalty", [-3, 3, math.nan]),
         ("repetition_penalty", [0, -1, math.nan, math.inf]),
-        ("temperature", [-0.1, 2.1, math.nan, math.inf, -math.inf, "hot", None, True]),
+        ("temperature", [-0.1, 2.1, 10**400, math.nan, math.inf, -math.inf, "hot", None, True]),
         ("top_p", [0, -0.1, 1.1, math.nan]),
         ("top_k", [-2, 0.01, 5.0, math.nan, "3"]),
         ("min_p", [-0.1, 1.1, math.nan]),
@@ -91,7 +97,7 @@ def test_values_within_the_limits_are_taken(field: str, good: list[Any]) -> None
         ("min_tokens", [-1, 17, None]),
         ("logprobs", [-2, 1.5, True]),
         ("prompt_logprobs", [-2, "1"]),
-        ("stop", ["", ["a", ""]]),
+        ("stop", ["", ["a", ""], [1], "x" * (MAX_STOP_CHARACTERS + 1)]),
         ("bad_words", [["a", ""]]),
         ("allowed_token_ids", [[]]),
         ("logit_bias", [{1: math.nan}, {1: math.inf}]),

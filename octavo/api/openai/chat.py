@@ -40,6 +40,7 @@ from octavo.errors import (
 )
 from octavo.frontend.prompt import TextPrompt
 from octavo.sampling_params import SamplingParams
+from octavo.wording import printable
 
 
 class ChatCompletions:
@@ -189,7 +190,9 @@ def check_tools(request: ChatCompletionRequest) -> None:
         )
     if choice != "none":
         named = isinstance(choice, NamedToolChoice)
-        shown = choice.function.name[:60] if isinstance(choice, NamedToolChoice) else choice
+        shown = (
+            printable(choice.function.name, 60) if isinstance(choice, NamedToolChoice) else choice
+        )
         raise UnsupportedFeature(
             f'tool_choice="{shown}"{" (a named tool)" if named else ""} requires '
             "--tool-call-parser to be set, which is not available in this version of Octavo.",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from octavo.api.openai.messages import prepare_messages
-from octavo.errors import InvalidParameter, RequestError
+from octavo.errors import InvalidParameter, PromptTooLong, RequestError
 
 NO_TEMPLATE = (
     "As of transformers v4.44, default chat template is no longer allowed, so you must provide a "
@@ -38,6 +38,7 @@ class Template(Protocol):
     def render(
         self,
         messages: list[dict[str, Any]],
+        /,
         *,
         tools: list[dict[str, Any]] | None = None,
         documents: list[dict[str, Any]] | None = None,
@@ -69,6 +70,9 @@ class ChatPrompt:
         content_format: `string`, `openai`, or `auto` (what the template copes with).
         trust_request_template: `--trust-request-chat-template`.
         default_kwargs: `--default-chat-template-kwargs`; those of a request win.
+        max_pieces: gives the most messages, parts, tools and documents a request may have together,
+            the window in tokens: rendering a million takes seconds, and they could not fit. None:
+            any number.
     """
 
     def __init__(
@@ -79,12 +83,14 @@ class ChatPrompt:
         content_format: str,
         trust_request_template: bool,
         default_kwargs: Mapping[str, object],
+        max_pieces: Callable[[], int] | None = None,
     ) -> None:
         self._template = template
         self._make_template = make_template
         self._content_format = content_format
         self._trust_request_template = trust_request_template
         self._default_kwargs = dict(default_kwargs)
+        self._max_pieces = max_pieces
         self._keeps_parts: bool | None = None  # of the server's template, found at first use
 
     def render(self, request: ChatFields, **variables: Any) -> str:
@@ -102,6 +108,7 @@ class ChatPrompt:
                 "Cannot set both `continue_final_message` and `add_generation_prompt` to True.",
                 param="continue_final_message",
             )
+        self._check_size(request)
         template = self._template_for(request)
         kwargs = {
             **self._default_kwargs,
@@ -120,6 +127,21 @@ class ChatPrompt:
             continue_final_message=request.continue_final_message,
             **kwargs,
         )
+
+    def _check_size(self, request: ChatFields) -> None:
+        if self._max_pieces is None:
+            return
+        contents = [message.get("content") for message in request.messages]
+        num_pieces = len(contents) + sum(len(c) for c in contents if isinstance(c, list))
+        num_pieces += len(request.tools or ()) + len(request.documents or ())
+        limit = self._max_pieces()
+        if num_pieces > limit:
+            raise PromptTooLong(
+                f"The request has {num_pieces} messages, parts, tools and documents, and the "
+                f"model's maximum context length is {limit} tokens. Please reduce the length of "
+                "the input prompt. (parameter=messages)",
+                param="messages",
+            )
 
     def _template_for(self, request: ChatFields) -> Template:
         if request.chat_template is not None:

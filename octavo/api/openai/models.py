@@ -15,6 +15,7 @@ from octavo.api.asgi import Receive, Scope, Send, respond
 from octavo.api.endpoint import Operation
 from octavo.api.openai.protocol import ModelCard, ModelList, ModelPermission
 from octavo.errors import ModelNotFound, Unauthorized
+from octavo.wording import printable
 
 
 class ServedModels:
@@ -91,5 +92,6 @@ class ServedModels:
     def _not_found(self, name: str) -> ModelNotFound:
         aliases = ", ".join(f"`{n}`" for n in self._names)
         return ModelNotFound(
-            f"The model `{name[:200]}` does not exist. Valid aliases: {aliases}.", param="model"
+            f"The model `{printable(name, 200)}` does not exist. Valid aliases: {aliases}.",
+            param="model",
         )

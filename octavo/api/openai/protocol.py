@@ -16,6 +16,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 # ---- requests -----------------------------------------------------------------------------------
 
+#: what travels to the engine unchecked must fit in 64 bits
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+ExtraArg = bool | Int64 | float | str
+
 
 class StreamOptions(msgspec.Struct, kw_only=True):
     """Options of a streamed response."""
@@ -53,12 +57,12 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     prompt_logprobs: int | None = None
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] = "left"
-    priority: int = 0
+    priority: Int64 = 0
     request_id: str | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool = False
-    vllm_xargs: dict[str, Any] | None = None
+    vllm_xargs: dict[str, ExtraArg | list[ExtraArg]] | None = None
 
 
 CompletionPrompt = Annotated[

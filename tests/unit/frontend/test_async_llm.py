@@ -320,7 +320,22 @@ def test_long_texts_are_tokenised_off_the_event_loop() -> None:
         assert await bench.llm.tokenize("y", add_special_tokens=False) == [121]
 
     run(test)
-    assert [t.startswith("octavo-tokenize") for t in threads] == [True, True, False]
+    names = [t.rpartition("_")[0] for t in threads[:2]]
+    assert names == ["octavo-prompts", "octavo-tokenize"]  # neither waits for the other
+    assert threads[2] == threading.current_thread().name
+
+
+def test_a_request_that_cannot_be_sent_is_forgotten() -> None:
+    async def test(bench: Bench) -> None:
+        def fail(requests: object) -> None:
+            raise OverflowError
+
+        bench.core.add_requests = fail  # type: ignore[method-assign]
+        with pytest.raises(OverflowError):
+            await bench.llm.add_request(PROMPT, params(n=2), "r")
+        assert bench.llm.num_unfinished_requests == 0
+
+    run(test)
 
 
 def test_reset_prefix_cache_asks_the_core() -> None:

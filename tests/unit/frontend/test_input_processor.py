@@ -191,11 +191,41 @@ def test_a_bad_word_with_its_own_spaced_token_is_banned_in_both_forms() -> None:
     assert params.bad_words_token_ids == [[7], [8]]
 
 
-@pytest.mark.parametrize("words", [["x"] * 129, ["x" * 1025]])
+@pytest.mark.parametrize("words", [["x"] * 129, ["x" * 1025], ["x" * 70_000]])
 def test_too_many_bad_words_are_refused(words: list[str]) -> None:
     with pytest.raises(InvalidParameter, match="bad_words has") as caught:
         process(bad_words=words)
     assert caught.value.param == "bad_words"
+
+
+def test_a_text_that_no_tokens_of_the_window_could_hold_is_not_even_encoded() -> None:
+    tokenizer = ByteTokenizer()
+    under_test = InputProcessor(model_config(), tokenizer)
+    limit = WINDOW * tokenizer.max_token_characters
+    with pytest.raises(PromptTooLong, match=f"at most {limit} characters") as caught:
+        process("x" * (limit + 1), under_test)
+    assert caught.value.param == "input_text"
+    assert tokenizer.num_encoded == 0
+    with pytest.raises(PromptTooLong) as caught:
+        process("x" * limit, under_test)
+    assert caught.value.param == "input_tokens"
+
+
+@pytest.mark.parametrize("max_tokens", [None, 60])
+def test_min_tokens_must_fit_behind_the_prompt(max_tokens: int | None) -> None:
+    room = WINDOW - 10
+    prompt = [1] * 10
+    made = process(prompt, min_tokens=room, max_tokens=max_tokens)
+    assert made.sampling_params.max_tokens == room
+    with pytest.raises(InvalidParameter, match=f"room for {room}") as caught:
+        process(prompt, min_tokens=room + 1, max_tokens=max_tokens)
+    assert caught.value.param == "min_tokens"
+
+
+def test_a_top_k_beyond_the_vocabulary_takes_nothing_away() -> None:
+    assert process(top_k=VOCAB_SIZE - 1).sampling_params.top_k == VOCAB_SIZE - 1
+    assert process(top_k=VOCAB_SIZE).sampling_params.top_k == 0
+    assert process(top_k=10**30).sampling_params.top_k == 0
 
 
 def test_two_bos_tokens_are_kept_and_warned_of(caplog: pytest.LogCaptureFixture) -> None:

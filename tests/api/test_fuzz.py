@@ -1,0 +1,260 @@
+"""Whatever the body says: never an unforeseen failure, and nothing of the request is left behind.
+
+The schemas are read from `/openapi.json`, so a new field is attacked from the day it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from octavo.api.body import MAX_BODY_VALUES
+from octavo.config.server import ServerConfig
+from octavo.tokenizer.chat_template import ChatTemplate
+from tests.fakes.api import serving
+from tests.fakes.asgi_client import Answer
+from tests.fakes.hostile_values import (
+    INTEGERS,
+    NUMBERS,
+    TEXTS,
+    hostile,
+    hostile_json,
+    values_for,
+)
+
+FUZZ = settings(
+    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+)
+#: bodies that fit, by the schema of their request
+ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
+    "ChatCompletionRequest": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "x"}]},
+    ),
+    "CompletionRequest": ("/v1/completions", {"prompt": "abc"}),
+    "TokenizeChatRequest": ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}),
+    "TokenizeCompletionRequest": ("/tokenize", {"prompt": "abc"}),
+    "DetokenizeRequest": ("/detokenize", {"tokens": [1]}),
+}
+#: uses everything a template may: tools, calls, parts, loops, filters, an error of its own
+TEMPLATE = """
+{%- if messages[0].role == "forbidden" %}{{ raise_exception("this role is forbidden") }}{% endif -%}
+{%- for tool in tools or [] %}{{ tool.function.name + ": " + (tool | tojson) }}{% endfor -%}
+{%- for document in documents or [] %}{{ document.title }}{{ document["text"] | trim }}{% endfor -%}
+{%- for message in messages -%}
+{{ bos_token }}{{ message["role"] }}:
+{%- for call in message.tool_calls or [] %}{% set f = call.function %}
+{{- f.name }}({{ f.arguments.items() | list }}){% endfor -%}
+{%- if message.content is string %}{{ message.content }}
+{%- else %}{% for part in message.content %}{{ part.text }}{% endfor %}{% endif -%}
+{%- if message.reasoning_content %}{{ message.reasoning_content.strip() }}{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}assistant:{% endif -%}
+{{ effort | default("") }}{{ reasoning_effort | default("") }}
+"""
+
+
+@functools.cache
+def schemas() -> dict[str, Any]:
+    async def read() -> Any:
+        async with serving() as api:
+            return (await api.client.get("/openapi.json")).json["components"]["schemas"]
+
+    found: dict[str, Any] = asyncio.run(read())
+    return found
+
+
+def bodies(name: str, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Bodies for a request schema: the `fixed` fields, and up to six others of any value."""
+    fields = {f: values_for(s, schemas()) for f, s in schemas()[name]["properties"].items()}
+    others = st.sampled_from(sorted(set(fields) - set(fixed))).flatmap(
+        lambda field: st.tuples(st.just(field), fields[field])
+    )
+    return st.builds(
+        lambda base, more: {**base, **dict(more)},
+        st.fixed_dictionaries({f: st.one_of(s, s, s, fields[f]) for f, s in fixed.items()}),
+        st.lists(others, max_size=6),
+    )
+
+
+def several(name: str, **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[list[bytes]]:
+    """A few bodies as they are sent."""
+    return st.lists(bodies(name, **fixed).map(hostile_json), min_size=1, max_size=4)
+
+
+def parts() -> st.SearchStrategy[Any]:
+    kinds = st.sampled_from(["text", "input_text", "thinking", "refusal", "image_url", "x"])
+    return st.one_of(
+        st.fixed_dictionaries({"type": kinds}, optional={"text": hostile, "thinking": hostile}),
+        hostile,
+    )
+
+
+def messages() -> st.SearchStrategy[Any]:
+    call = st.fixed_dictionaries(
+        {"function": st.fixed_dictionaries({"name": st.just("f")}, optional={"arguments": hostile})}
+    )
+    message = st.fixed_dictionaries(
+        {
+            "role": st.sampled_from(
+                ["user", "assistant", "tool", "system", "developer", "forbidden"]
+            )
+        },
+        optional={
+            "content": st.one_of(st.text(max_size=9), st.lists(parts(), max_size=3), hostile),
+            "name": hostile,
+            "tool_calls": st.one_of(st.lists(call, max_size=2), hostile),
+            "reasoning": hostile,
+            "reasoning_content": hostile,
+        },
+    )
+    return st.lists(st.one_of(message, message, hostile), min_size=1, max_size=3)
+
+
+def prompts() -> st.SearchStrategy[Any]:
+    ids = st.lists(st.one_of(st.integers(0, 263), st.integers(-1, 300), hostile), max_size=6)
+    texts = st.text(max_size=12)
+    return st.one_of(texts, ids, st.lists(texts, max_size=3), st.lists(ids, max_size=3))
+
+
+def post(path: str, *bodies: bytes) -> None:
+    """Sends them to a server and checks what no request may change."""
+
+    def make_template(source: str) -> Any:
+        return ChatTemplate(source, {"bos_token": "<bos>"})
+
+    async def main() -> None:
+        async with serving(
+            ServerConfig(trust_request_chat_template=True),
+            template=make_template(TEMPLATE),
+            make_template=make_template,
+        ) as api:
+            for body in bodies:
+                check(await api.client.post(path, body), body)
+                assert api.llm.num_unfinished_requests == 0, body
+                assert api.core.num_running == 0, body
+
+    asyncio.run(main())
+
+
+def check(answer: Answer, body: bytes) -> None:
+    """A complete answer, or an error in the API's shape with a short sentence."""
+    if answer.status != 200:
+        assert 400 <= answer.status < 500, (answer.status, answer.body, body)
+        assert len(answer.error["message"]) < 2000
+        assert "\n" not in answer.error["message"]
+        return
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        reasons: dict[int, int] = {}
+        for chunk in answer.chunks:
+            for choice in chunk["choices"]:
+                is_last = choice["finish_reason"] is not None
+                reasons[choice["index"]] = reasons.get(choice["index"], 0) + is_last
+        assert reasons
+        assert set(reasons.values()) == {1}
+    else:
+        json.loads(answer.body, parse_constant=lambda name: body)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_every_field_survives_every_value(name: str) -> None:
+    path, base = ROUTES[name]
+    values = [None, True, False, *INTEGERS, *NUMBERS, *TEXTS]
+    sent = [
+        hostile_json({**base, "stream": index % 2 == 0, field: value})
+        for field in schemas()[name]["properties"]
+        for index, value in enumerate(values)
+    ]
+    post(path, *sent)
+
+
+@pytest.mark.parametrize("levels", [60, 200, 400, 500, 1000, 2000])
+def test_deep_nesting_anywhere_is_answered_or_refused(levels: int) -> None:
+    deep = b"[" * levels + b"]" * levels
+    for name, (path, base) in ROUTES.items():
+        fields = schemas()[name]["properties"]
+        bodies = []
+        for field in [*fields, "unknown", "response_format"]:
+            for value in (deep, b'{"effort":%b}' % deep, b'[{"role":"user","content":%b}]' % deep):
+                kept = {key: value for key, value in base.items() if key != field}
+                bodies.append(b'{"%b":%b,' % (field.encode(), value) + hostile_json(kept)[1:])
+        post(path, *[body.replace(b",}", b"}") for body in bodies])
+
+
+def test_a_million_tiny_values_are_refused_before_they_are_made() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            for value in (b"[],", b"{},", b"1,", b'"",'):
+                body = b'{"prompt":[' + value * MAX_BODY_VALUES + b"1]}"
+                answer = await api.client.post("/v1/completions", body)
+                assert answer.status == 413
+                assert "values" in answer.error["message"]
+
+    asyncio.run(main())
+
+
+def test_more_messages_than_the_window_has_tokens_are_refused_before_rendering() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            message = {"role": "user", "content": "x"}
+            for body in (
+                {"messages": [message] * 600},
+                {"messages": [{"role": "user", "content": ["x"] * 600}]},
+                {"messages": [message], "documents": [{}] * 600},
+            ):
+                for path in ("/v1/chat/completions", "/tokenize"):
+                    answer = await api.client.post(path, body)
+                    assert answer.status == 400
+                    assert answer.error["param"] == "messages"
+                    assert "maximum context length is 512" in answer.error["message"]
+            assert api.template.calls == []
+
+    asyncio.run(main())
+
+
+@FUZZ
+@given(st.data())
+def test_any_chat_body_is_answered_or_refused(data: st.DataObject) -> None:
+    post(
+        "/v1/chat/completions",
+        *data.draw(several("ChatCompletionRequest", messages=messages(), n=st.integers(1, 3))),
+    )
+
+
+@FUZZ
+@given(st.data())
+def test_any_completion_body_is_answered_or_refused(data: st.DataObject) -> None:
+    post(
+        "/v1/completions",
+        *data.draw(several("CompletionRequest", prompt=prompts(), n=st.integers(1, 3))),
+    )
+
+
+@FUZZ
+@given(st.data())
+def test_any_tokenize_body_is_answered_or_refused(data: st.DataObject) -> None:
+    fixed: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+        "TokenizeChatRequest": {"messages": messages()},
+        "TokenizeCompletionRequest": {"prompt": st.text(max_size=9)},
+        "DetokenizeRequest": {"tokens": st.lists(st.integers(0, 263))},
+    }
+    name = data.draw(st.sampled_from(sorted(fixed)))
+    post(ROUTES[name][0], *data.draw(several(name, **fixed[name])))
+
+
+@FUZZ
+@given(
+    st.sampled_from(["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"]),
+    st.one_of(st.binary(max_size=60), hostile.map(hostile_json)),
+    st.data(),
+)
+def test_any_bytes_are_answered_or_refused(path: str, body: bytes, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(body)))
+    broken = data.draw(st.sampled_from([b"", b"\xff", b"\xed\xa0\x80", b'"', b"}", b"\0", b"NaN"]))
+    post(path, body[:at] + broken + body[at:])
