@@ -18,24 +18,18 @@ template <class F>
 inline void map_rows2(const float* a, const float* b, float* y, int32_t cols, F&& f) {
   int32_t c = 0;
   for (; c + kLanes <= cols; c += kLanes) store(y + c, f(load(a + c), load(b + c)));
-  if (c < cols)
-    store_part(y + c, f(load_part(a + c, cols - c), load_part(b + c, cols - c)), cols - c);
+  if (c < cols) store_part(y + c, f(load_part(a + c, cols - c), load_part(b + c, cols - c)), cols - c);
 }
 
-// Calls f with the point-wise function of `kind`, so that the row loop is
-// compiled once per function.
+// Calls f with the point-wise function of `kind`, so that the row loop is compiled once per function.
 template <class F>
 inline void with_act(Act kind, F&& f) {
   switch (kind) {
-    case Act::kSilu:
-      return f([](Lanes x) { return silu(x); });
-    case Act::kGeluErf:
-      return f([](Lanes x) { return gelu_erf(x); });
-    case Act::kGeluTanh:
-      return f([](Lanes x) { return gelu_tanh(x); });
+    case Act::kSilu: return f([](Lanes x) { return silu(x); });
+    case Act::kGeluErf: return f([](Lanes x) { return gelu_erf(x); });
+    case Act::kGeluTanh: return f([](Lanes x) { return gelu_tanh(x); });
     // max(0, x) returns x when it is NaN
-    case Act::kRelu:
-      return f([](Lanes x) { return max(set1(0.0f), x); });
+    case Act::kRelu: return f([](Lanes x) { return max(set1(0.0f), x); });
   }
 }
 
@@ -63,8 +57,7 @@ void scale(ov_pool* pool, View a, float factor, View out, int64_t rows) {
 
 void act(ov_pool* pool, View a, Act kind, View out, int64_t rows) {
   with_act(kind, [&](auto f) {
-    parallel_rows(pool, rows, out.cols * kActWork,
-                  [&](int64_t r, int) { map_row(a.f32(r), out.f32(r), out.cols, f); });
+    parallel_rows(pool, rows, out.cols * kActWork, [&](int64_t r, int) { map_row(a.f32(r), out.f32(r), out.cols, f); });
   });
 }
 
@@ -74,8 +67,7 @@ void soft_cap(ov_pool* pool, View a, float cap, int64_t rows) {
   });
 }
 
-void act_mul(ov_pool* pool, View a, View b, Act kind, View out, int64_t rows, float* scratch,
-             int64_t scratch_stride) {
+void act_mul(ov_pool* pool, View a, View b, Act kind, View out, int64_t rows, float* scratch, int64_t scratch_stride) {
   with_act(kind, [&](auto f) {
     parallel_rows(pool, rows, out.cols * kActWork, [&](int64_t r, int worker) {
       float* y = out.dtype == OV_F32 ? out.f32(r) : scratch + worker * scratch_stride;

@@ -16,9 +16,7 @@ void scale(ov_pool* pool, View a, float factor, View out, int64_t rows);
 void act(ov_pool* pool, View a, Act kind, View out, int64_t rows);
 // cap * tanh(x / cap), in place.
 void soft_cap(ov_pool* pool, View a, float cap, int64_t rows);
-// act(a) * b; out may be a prepared type (A8, BF16), then scratch holds
-// out.cols floats per worker.
-void act_mul(ov_pool* pool, View a, View b, Act kind, View out, int64_t rows, float* scratch,
-             int64_t scratch_stride);
+// act(a) * b; out may be a prepared type (A8, BF16), then scratch holds out.cols floats per worker.
+void act_mul(ov_pool* pool, View a, View b, Act kind, View out, int64_t rows, float* scratch, int64_t scratch_stride);
 
 }  // namespace ov

@@ -12,23 +12,20 @@ constexpr int kSubsPerPartition = kPartition / kSubBlock;
 constexpr int kTileVectors = 24;  // query vectors (rows x heads of one KV head)
                                   // that share a tile's K and V
 
-// Register blocks of the two products: query vectors x sub-blocks of K, query
-// vectors x groups of 16 V dims.
+// Register blocks of the two products: query vectors x sub-blocks of K, query vectors x groups of 16 V dims.
 #if defined(__AVX512F__)
 constexpr int kBlockRows = 4, kBlockCols = 4;
 #else
 constexpr int kBlockRows = 2, kBlockCols = 2;
 #endif
 
-// A cache's element type. Both operands of both products are 64-byte vectors
-// against one 4-byte word: two bf16 or one f32.
+// A cache's element type. Both operands of both products are 64-byte vectors against one 4-byte word: two bf16 or one
+// f32.
 struct Bf16Cache {
   using Vector = Pairs;
   static constexpr int kPerWord = 2;
   static Vector load(const char* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); }
-  static Vector load_part(const char* p, int n) {
-    return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n);
-  }
+  static Vector load_part(const char* p, int n) { return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n); }
   static Vector broadcast(const char* p) {
     uint32_t word;
     memcpy(&word, p, sizeof word);
@@ -41,9 +38,7 @@ struct F32Cache {
   using Vector = Lanes;
   static constexpr int kPerWord = 1;
   static Vector load(const char* p) { return ov::load(reinterpret_cast<const float*>(p)); }
-  static Vector load_part(const char* p, int n) {
-    return ov::load_part(reinterpret_cast<const float*>(p), n);
-  }
+  static Vector load_part(const char* p, int n) { return ov::load_part(reinterpret_cast<const float*>(p), n); }
   static Vector broadcast(const char* p) {
     float word;
     memcpy(&word, p, sizeof word);
@@ -67,8 +62,7 @@ struct State {
   float* sum;
   float* out;  // [capacity][v_pad]
 
-  State(float* memory, int capacity)
-      : max(memory), sum(memory + capacity), out(memory + 2 * capacity) {}
+  State(float* memory, int capacity) : max(memory), sum(memory + capacity), out(memory + 2 * capacity) {}
 };
 
 // Accumulators of V are whole vectors.
@@ -91,9 +85,8 @@ struct Workspace {
   float* total;
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
-    return 4 * (int64_t{capacity} * k_pad + int64_t{capacity} * kPartition +
-                int64_t{capacity} * kPartition / 2 + int64_t{kSubBlock} * v_pad +
-                2 * state_floats(capacity, v_pad));
+    return 4 * (int64_t{capacity} * k_pad + int64_t{capacity} * kPartition + int64_t{capacity} * kPartition / 2 +
+                int64_t{kSubBlock} * v_pad + 2 * state_floats(capacity, v_pad));
   }
   Workspace(char* memory, int capacity, int k_pad, int v_pad) {
     q = memory;
@@ -105,8 +98,8 @@ struct Workspace {
   }
 };
 
-// out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols
-// sub-blocks; one chain over the words in rising order.
+// out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in
+// rising order.
 template <class Cache, int kRows, int kCols>
 void score_block(const char* q, int64_t q_stride, const char* const* k, int words, float* out) {
   Lanes acc[kRows][kCols];
@@ -125,31 +118,23 @@ void score_block(const char* q, int64_t q_stride, const char* const* k, int word
 }
 
 template <class Cache, int kRows>
-void score_rows(const char* q, int64_t q_stride, const char* const* k, int subs, int words,
-                float* out) {
+void score_rows(const char* q, int64_t q_stride, const char* const* k, int subs, int words, float* out) {
   int n = 0;
   for (; n + kBlockCols <= subs; n += kBlockCols)
     score_block<Cache, kRows, kBlockCols>(q, q_stride, k + n, words, out + n * kSubBlock);
-  for (; n < subs; ++n)
-    score_block<Cache, kRows, 1>(q, q_stride, k + n, words, out + n * kSubBlock);
+  for (; n < subs; ++n) score_block<Cache, kRows, 1>(q, q_stride, k + n, words, out + n * kSubBlock);
 }
 
-// f(m, std::integral_constant rows) over `vectors` in blocks of kBlockRows,
-// then what is left.
+// f(m, std::integral_constant rows) over `vectors` in blocks of kBlockRows, then what is left.
 template <class F>
 void each_row_block(int vectors, F&& f) {
   int m = 0;
-  for (; m + kBlockRows <= vectors; m += kBlockRows)
-    f(m, std::integral_constant<int, kBlockRows>{});
+  for (; m + kBlockRows <= vectors; m += kBlockRows) f(m, std::integral_constant<int, kBlockRows>{});
   switch (vectors - m) {
-    case 3:
-      return f(m, std::integral_constant<int, (kBlockRows > 3 ? 3 : 1)>{});
-    case 2:
-      return f(m, std::integral_constant<int, (kBlockRows > 2 ? 2 : 1)>{});
-    case 1:
-      return f(m, std::integral_constant<int, 1>{});
-    default:
-      return;
+    case 3: return f(m, std::integral_constant<int, (kBlockRows > 3 ? 3 : 1)>{});
+    case 2: return f(m, std::integral_constant<int, (kBlockRows > 2 ? 2 : 1)>{});
+    case 1: return f(m, std::integral_constant<int, 1>{});
+    default: return;
   }
 }
 
@@ -175,13 +160,10 @@ void value_block(const ValueArgs& a) {
     const char* row = a.v[s];
     for (int w = 0; w < kWords; ++w, row += a.v_stride) {
       typename Cache::Vector value[kCols];
-      for (int n = 0; n < kCols; ++n)
-        value[n] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + 64 * n);
+      for (int n = 0; n < kCols; ++n) value[n] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + 64 * n);
       for (int m = 0; m < kRows; ++m) {
-        const auto weight =
-            Cache::broadcast(a.weights + m * a.weight_stride + 4 * (s * kWords + w));
-        for (int n = 0; n < kCols; ++n)
-          acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
+        const auto weight = Cache::broadcast(a.weights + m * a.weight_stride + 4 * (s * kWords + w));
+        for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
       }
     }
   }
@@ -210,13 +192,11 @@ void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
   }
 }
 
-// Scaled, capped and masked scores of one query vector over `subs` sub-blocks
-// from token `first` -> softmax weights, in place and, for a bf16 cache,
-// rounded in `rounded`. Tokens outside [low, high) get weight 0 whatever their
-// slots hold.
+// Scaled, capped and masked scores of one query vector over `subs` sub-blocks from token `first` -> softmax weights, in
+// place and, for a bf16 cache, rounded in `rounded`. Tokens outside [low, high) get weight 0 whatever their slots hold.
 template <class Cache>
-void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int subs, int32_t first,
-                 int32_t low, int32_t high, float* max_out, float* sum_out) {
+void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int subs, int32_t first, int32_t low,
+                 int32_t high, float* max_out, float* sum_out) {
   const Lanes minus_infinity = set1(-INFINITY);
   Lanes top = minus_infinity;
   for (int s = 0; s < subs; ++s) {
@@ -254,8 +234,8 @@ void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int s
 
 // Result of one partition for all vectors of a tile.
 template <class Cache>
-void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition,
-                   const Workspace& ws, const State& result) {
+void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition, const Workspace& ws,
+                   const State& result) {
   const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   const int32_t start = partition * kPartition;
@@ -274,8 +254,7 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
     k[i] = s.k_sub(share, tile.kv_head, sub);
     v[i] = s.v_sub(share, tile.kv_head, sub);
     if (token + kSubBlock > seq_len) {
-      // slots past the end hold anything, also NaN, which a weight of 0 would
-      // not silence
+      // slots past the end hold anything, also NaN, which a weight of 0 would not silence
       memcpy(ws.v_tail, v[i], static_cast<size_t>(s.v_sub_bytes));
       const int valid = seq_len - token;
       if constexpr (Cache::kPerWord == 2) {
@@ -283,8 +262,7 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
         for (int t = valid; t < kSubBlock; ++t)
           for (int d = 0; d < s.v_dim; ++d) tail[(t / 2) * 2 * s.v_dim + 2 * d + (t & 1)] = 0;
       } else {
-        memset(ws.v_tail + int64_t{4} * valid * s.v_dim, 0,
-               static_cast<size_t>(4 * (kSubBlock - valid) * s.v_dim));
+        memset(ws.v_tail + int64_t{4} * valid * s.v_dim, 0, static_cast<size_t>(4 * (kSubBlock - valid) * s.v_dim));
       }
       v[i] = ws.v_tail;
     }
@@ -294,19 +272,18 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
   const int words = s.k_pad / Cache::kPerWord;
   each_row_block(tile.vectors, [&](int m, auto rows) {
     constexpr int kRows = decltype(rows)::value;
-    score_rows<Cache, kRows>(ws.q + m * q_stride, q_stride, k, subs, words,
-                             ws.scores + m * kPartition);
+    score_rows<Cache, kRows>(ws.q + m * q_stride, q_stride, k, subs, words, ws.scores + m * kPartition);
   });
 
   for (int m = 0; m < tile.vectors; ++m) {
     const int32_t position = tile.first_position + m / group;
     const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
-    softmax_row<Cache>(a, ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low,
-                       position + 1, result.max + m, result.sum + m);
+    softmax_row<Cache>(a, ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low, position + 1,
+                       result.max + m, result.sum + m);
   }
 
-  const char* weights = Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights)
-                                             : reinterpret_cast<const char*>(ws.scores);
+  const char* weights =
+      Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
   constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
   const int64_t v_stride = int64_t{4} * s.v_dim;
   const int v_pad = padded_v(s);
@@ -352,9 +329,7 @@ void fold(const State& total, const State& next, int vectors, int v_pad) {
     store(keep, vexp(before - shift));
     store(take, vexp(other - shift));
     store_part(total.max + m, top, n);
-    store_part(
-        total.sum + m,
-        fma(load_part(next.sum + m, n), load(take), load_part(total.sum + m, n) * load(keep)), n);
+    store_part(total.sum + m, fma(load_part(next.sum + m, n), load(take), load_part(total.sum + m, n) * load(keep)), n);
     for (int i = 0; i < n; ++i) {
       float* t = total.out + int64_t{m + i} * v_pad;
       const float* o = next.out + int64_t{m + i} * v_pad;
@@ -399,8 +374,7 @@ AttentionScratch::~AttentionScratch() {
   if (tile_request_) ov_memory_unmap(tile_request_, tiles_bytes_);
 }
 
-bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_dim, int v_dim,
-                                int64_t max_tokens) {
+bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_dim, int v_dim, int64_t max_tokens) {
   const int v_pad = (v_dim + kLanes - 1) / kLanes * kLanes;
   int capacity = 0;
   for (int heads = 1; heads <= max_heads_per_kv; ++heads) {
@@ -424,8 +398,7 @@ bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_dim, in
   return workers_ && slots_ && folds_ && tile_request_;
 }
 
-void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
-               AttentionScratch& scratch) {
+void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, AttentionScratch& scratch) {
   const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
   const int tile_rows = group >= kTileVectors ? 1 : kTileVectors / group;
@@ -437,8 +410,7 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
       scratch.tile_request_[num_tiles] = r;
       scratch.tile_row_[num_tiles++] = row;
     }
-  // head by head, so that neighbouring tiles of a long prefill find K and V in
-  // the cache
+  // head by head, so that neighbouring tiles of a long prefill find K and V in the cache
   const int64_t num_tasks = int64_t{num_tiles} * s.num_kv_heads;
   const auto task_tile = [&](int64_t task) {
     Tile t;
@@ -451,26 +423,20 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
     t.first_position = step.seq_lens[t.request] - query_len + row;
     t.rows = query_len - row < tile_rows ? query_len - row : tile_rows;
     t.vectors = t.rows * group;
-    t.low =
-        a.window > 0 && t.first_position - a.window + 1 > 0 ? t.first_position - a.window + 1 : 0;
+    t.low = a.window > 0 && t.first_position - a.window + 1 > 0 ? t.first_position - a.window + 1 : 0;
     t.high = t.first_position + t.rows;
     return t;
   };
-  const auto workspace = [&](int worker) {
-    return Workspace(scratch.worker(worker), capacity, s.k_pad, padded_v(s));
-  };
+  const auto workspace = [&](int worker) { return Workspace(scratch.worker(worker), capacity, s.k_pad, padded_v(s)); };
   const auto load_tile = [&](const Tile& tile, const Workspace& ws) {
-    s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q)
-                       : load_queries<F32Cache>(a, tile, ws.q);
+    s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
   };
-  const auto compute = [&](const Tile& tile, int partition, const Workspace& ws,
-                           const State& result) {
+  const auto compute = [&](const Tile& tile, int partition, const Workspace& ws, const State& result) {
     s.dtype == OV_BF16 ? run_partition<Bf16Cache>(a, step, tile, partition, ws, result)
                        : run_partition<F32Cache>(a, step, tile, partition, ws, result);
   };
 
-  // Few tiles: their partitions are spread over the workers; the merge is the
-  // same sequence of operations.
+  // Few tiles: their partitions are spread over the workers; the merge is the same sequence of operations.
   const int threads = pool_size(pool);
   if (threads > 1 && num_tasks < scratch.num_folds_) {
     struct Item {
@@ -497,13 +463,11 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step,
         const Workspace ws = workspace(worker);
         const Tile tile = task_tile(items[i].task);
         load_tile(tile, ws);
-        compute(tile, items[i].partition, ws,
-                State(scratch.slots_ + i * scratch.slot_floats_, capacity));
+        compute(tile, items[i].partition, ws, State(scratch.slots_ + i * scratch.slot_floats_, capacity));
       });
       for (int i = 0; i < num_items; ++i)
         fold(State(scratch.folds_ + items[i].task * scratch.slot_floats_, capacity),
-             State(scratch.slots_ + i * scratch.slot_floats_, capacity),
-             task_tile(items[i].task).vectors, padded_v(s));
+             State(scratch.slots_ + i * scratch.slot_floats_, capacity), task_tile(items[i].task).vectors, padded_v(s));
     }
     for (int32_t t = 0; t < num_tasks; ++t)
       finish(a, task_tile(t), State(scratch.folds_ + t * scratch.slot_floats_, capacity));

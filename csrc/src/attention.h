@@ -1,13 +1,10 @@
 // Paged causal attention over batches that mix prefill and decode.
 //
-// Softmax runs over partitions of kPartition tokens at absolute positions: each
-// has its own maximum, sum and weighted V, and partitions are merged in rising
-// order. A query row's arithmetic is therefore the same however rows are tiled,
-// whatever was cached, and however many threads took part (Dao,
-// "FlashAttention-2", 2023, with fixed blocks). With a bf16 cache queries and
-// probabilities are rounded to bf16 and sums kept in f32; the denominator sums
-// the rounded probabilities. Cache slots past a request's length are never read
-// into a sum. Knows nothing of: plans, schedulers.
+// Softmax runs over partitions of kPartition tokens at absolute positions: each has its own maximum, sum and weighted
+// V, and partitions are merged in rising order. A query row's arithmetic is therefore the same however rows are tiled,
+// whatever was cached, and however many threads took part (Dao, "FlashAttention-2", 2023, with fixed blocks). With a
+// bf16 cache queries and probabilities are rounded to bf16 and sums kept in f32; the denominator sums the rounded
+// probabilities. Cache slots past a request's length are never read into a sum. Knows nothing of: plans, schedulers.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +37,7 @@ class AttentionScratch {
   AttentionScratch(const AttentionScratch&) = delete;
   AttentionScratch& operator=(const AttentionScratch&) = delete;
 
-  // False: out of memory. max_heads_per_kv, k_dim, v_dim: largest of any layer;
-  // max_tokens, max_requests bound a step.
+  // False: out of memory. max_heads_per_kv, k_dim, v_dim: largest of any layer; max_tokens, max_requests bound a step.
   bool allocate(int workers, int max_heads_per_kv, int k_dim, int v_dim, int64_t max_tokens);
 
   char* worker(int index) const { return workers_ + index * worker_bytes_; }
@@ -61,7 +57,6 @@ class AttentionScratch {
   int64_t slots_bytes_ = 0, folds_bytes_ = 0, workers_bytes_ = 0, tiles_bytes_ = 0;
 };
 
-void attention(ov_pool* pool, const AttentionArgs& args, const ov_step& step,
-               AttentionScratch& scratch);
+void attention(ov_pool* pool, const AttentionArgs& args, const ov_step& step, AttentionScratch& scratch);
 
 }  // namespace ov

@@ -6,8 +6,7 @@
 
 namespace ov {
 
-void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float scale, View out,
-           int64_t rows) {
+void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float scale, View out, int64_t rows) {
   parallel_rows(pool, rows, weight.k * 4, [&](int64_t row, int) {
     float* y = out.f32(row);
     weight_row(weight, ids[row], y);

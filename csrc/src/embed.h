@@ -1,5 +1,5 @@
-// Rows by index: token embeddings out of a packed weight, and the rows whose
-// logits are wanted. Knows nothing of: plans.
+// Rows by index: token embeddings out of a packed weight, and the rows whose logits are wanted. Knows nothing of:
+// plans.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 namespace ov {
 
 // out[t] = scale * row ids[t] of weight; ids are in range.
-void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float scale, View out,
-           int64_t rows);
+void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float scale, View out, int64_t rows);
 
 // out[l] = in[index[l]]; same dtype and columns.
 void gather(ov_pool* pool, View in, const int32_t* index, View out, int64_t rows);

@@ -67,12 +67,9 @@ void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const fl
   }
 }
 
-void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v,
-              int64_t rows) {
+void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v, int64_t rows) {
   const int64_t work = int64_t{layer.shape.num_kv_heads} * (layer.shape.k_dim + layer.shape.v_dim);
-  parallel_rows(pool, rows, work, [&](int64_t row, int) {
-    kv_write_token(layer, slots[row], k.f32(row), v.f32(row));
-  });
+  parallel_rows(pool, rows, work, [&](int64_t row, int) { kv_write_token(layer, slots[row], k.f32(row), v.f32(row)); });
 }
 
 }  // namespace ov

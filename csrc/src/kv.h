@@ -1,10 +1,9 @@
 // Layout of one layer's share of a KV block, and writing tokens into it.
 //
-// A share holds, for each KV head, the block's K sub-blocks and then its V sub-blocks, 16 tokens
-// each. bf16: K as [k_pad / 2][16 tokens][2 dims] with k_pad = k_head_dim rounded up to even, V as
-// [8 token pairs][v_head_dim][2 tokens], both ready as the vector operand of a paired dot product.
-// f32: K as [k_head_dim][16 tokens], V as [16 tokens][v_head_dim].
-// Knows nothing of: plans, requests.
+// A share holds, for each KV head, the block's K sub-blocks and then its V sub-blocks, 16 tokens each. bf16: K as
+// [k_pad / 2][16 tokens][2 dims] with k_pad = k_head_dim rounded up to even, V as [8 token pairs][v_head_dim][2
+// tokens], both ready as the vector operand of a paired dot product. f32: K as [k_head_dim][16 tokens], V as [16
+// tokens][v_head_dim]. Knows nothing of: plans, requests.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +24,7 @@ struct KvShape {
   int64_t head_bytes;   // one head's K and V of a block
   int64_t share_bytes;  // all heads
 
-  char* k_sub(char* share, int head, int sub) const {
-    return share + head * head_bytes + sub * k_sub_bytes;
-  }
+  char* k_sub(char* share, int head, int sub) const { return share + head * head_bytes + sub * k_sub_bytes; }
   char* v_sub(char* share, int head, int sub) const {
     return share + head * head_bytes + (block_size / kSubBlock) * k_sub_bytes + sub * v_sub_bytes;
   }
@@ -46,11 +43,10 @@ struct KvLayer {
   char* share(int64_t block_id) const { return pool + block_id * block_stride + offset; }
 };
 
-// One token's K [heads * k_dim] and V [heads * v_dim], f32, to `slot` =
-// block_id * block_size + offset; slot < 0: nothing.
+// One token's K [heads * k_dim] and V [heads * v_dim], f32, to `slot` = block_id * block_size + offset; slot < 0:
+// nothing.
 void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const float* v);
 
-void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v,
-              int64_t rows);
+void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v, int64_t rows);
 
 }  // namespace ov

@@ -1,11 +1,8 @@
-// Sixteen f32 lanes at every ISA level: one zmm register, two ymm, or a plain
-// array.
+// Sixteen f32 lanes at every ISA level: one zmm register, two ymm, or a plain array.
 //
-// Kernels written on Lanes have one fixed lane and reduction order, so a result
-// depends on nothing but its inputs. fma() is fused wherever the level has FMA
-// (AVX2 and up) and a rounded multiply and add on scalar. Comparisons with NaN
-// are false; max(a, b) and min(a, b) return b when either is NaN. Knows nothing
-// of: tensors, threads.
+// Kernels written on Lanes have one fixed lane and reduction order, so a result depends on nothing but its inputs.
+// fma() is fused wherever the level has FMA (AVX2 and up) and a rounded multiply and add on scalar. Comparisons with
+// NaN are false; max(a, b) and min(a, b) return b when either is NaN. Knows nothing of: tensors, threads.
 #pragma once
 
 #include <cmath>
@@ -74,9 +71,7 @@ inline Mask less(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_L
 inline Mask less_equal(Lanes a, Lanes b) { return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LE_OQ)}; }
 inline uint32_t mask_bits(Mask m) { return m.v; }
 inline Mask mask_from_bits(uint32_t bits) { return {static_cast<__mmask16>(bits)}; }
-inline Lanes select(Mask m, Lanes yes, Lanes no) {
-  return {_mm512_mask_blend_ps(m.v, no.v, yes.v)};
-}
+inline Lanes select(Mask m, Lanes yes, Lanes no) { return {_mm512_mask_blend_ps(m.v, no.v, yes.v)}; }
 inline Lanes round_nearest(Lanes a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
@@ -84,8 +79,8 @@ inline Lanes round_nearest(Lanes a) {
 inline Lanes times_power_of_2(Lanes a, Lanes n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m512i bit = _mm512_set1_epi32(static_cast<int>(0x80000000u));
-  return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign.v),
-                                                        _mm512_castps_si512(magnitude.v), 0xca))};
+  return {_mm512_castsi512_ps(
+      _mm512_ternarylogic_epi32(bit, _mm512_castps_si512(sign.v), _mm512_castps_si512(magnitude.v), 0xca))};
 }
 inline Lanes load_bf16(const uint16_t* p) {
   const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -93,12 +88,10 @@ inline Lanes load_bf16(const uint16_t* p) {
 }
 inline Pairs load_pairs(const uint16_t* p) { return {_mm512_loadu_si512(p)}; }
 // First n words, zero elsewhere.
-inline Pairs load_pairs_part(const uint16_t* p, int n) {
-  return {_mm512_maskz_loadu_epi32(first_lanes(n), p)};
-}
+inline Pairs load_pairs_part(const uint16_t* p, int n) { return {_mm512_maskz_loadu_epi32(first_lanes(n), p)}; }
 inline Pairs set1_pair(uint32_t pair) { return {_mm512_set1_epi32(static_cast<int>(pair))}; }
-// acc + high * high + low * low per word. With AVX512_BF16 the hardware's order
-// and rounding; elsewhere high first, each fused where the level has FMA.
+// acc + high * high + low * low per word. With AVX512_BF16 the hardware's order and rounding; elsewhere high first,
+// each fused where the level has FMA.
 inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
 #if defined(__AVX512BF16__)
   return {_mm512_dpbf16_ps(acc.v, (__m512bh)a.v, (__m512bh)b.v)};
@@ -142,27 +135,15 @@ inline void store_part(float* p, Lanes a, int n) {
   store(t, a);
   memcpy(p, t, static_cast<size_t>(n) * sizeof(float));
 }
-inline Lanes operator+(Lanes a, Lanes b) {
-  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
-}
-inline Lanes operator-(Lanes a, Lanes b) {
-  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
-}
-inline Lanes operator*(Lanes a, Lanes b) {
-  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
-}
-inline Lanes operator/(Lanes a, Lanes b) {
-  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
-}
+inline Lanes operator+(Lanes a, Lanes b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
+inline Lanes operator-(Lanes a, Lanes b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
+inline Lanes operator*(Lanes a, Lanes b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
+inline Lanes operator/(Lanes a, Lanes b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 inline Lanes fma(Lanes a, Lanes b, Lanes c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-inline Lanes max(Lanes a, Lanes b) {
-  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
-}
-inline Lanes min(Lanes a, Lanes b) {
-  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
-}
+inline Lanes max(Lanes a, Lanes b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
+inline Lanes min(Lanes a, Lanes b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 inline Lanes abs(Lanes a) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   return {_mm256_andnot_ps(sign, a.lo), _mm256_andnot_ps(sign, a.hi)};
@@ -174,16 +155,13 @@ inline Mask less_equal(Lanes a, Lanes b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LE_OQ)};
 }
 inline uint32_t mask_bits(Mask m) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) |
-         static_cast<uint32_t>(_mm256_movemask_ps(m.hi)) << 8;
+  return static_cast<uint32_t>(_mm256_movemask_ps(m.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(m.hi)) << 8;
 }
 inline Mask mask_from_bits(uint32_t bits) {
   const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
   const __m256i lo = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(bits & 0xff)), lane);
-  const __m256i hi =
-      _mm256_and_si256(_mm256_set1_epi32(static_cast<int>((bits >> 8) & 0xff)), lane);
-  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(lo, lane)),
-          _mm256_castsi256_ps(_mm256_cmpeq_epi32(hi, lane))};
+  const __m256i hi = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>((bits >> 8) & 0xff)), lane);
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(lo, lane)), _mm256_castsi256_ps(_mm256_cmpeq_epi32(hi, lane))};
 }
 inline Lanes select(Mask m, Lanes yes, Lanes no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
@@ -208,8 +186,8 @@ inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
           _mm256_or_ps(_mm256_andnot_ps(bit, magnitude.hi), _mm256_and_ps(bit, sign.hi))};
 }
 inline __m256 load_bf16_half(const uint16_t* p) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(
-      _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
+  return _mm256_castsi256_ps(
+      _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 16));
 }
 inline Lanes load_bf16(const uint16_t* p) { return {load_bf16_half(p), load_bf16_half(p + 8)}; }
 inline Pairs load_pairs(const uint16_t* p) {
@@ -257,9 +235,7 @@ inline Lanes set1(float x) { OV_EACH_LANE(x); }
 inline Lanes load(const float* p) { OV_EACH_LANE(p[i]); }
 inline void store(float* p, Lanes a) { memcpy(p, a.v, sizeof a.v); }
 inline Lanes load_part(const float* p, int n) { OV_EACH_LANE(i < n ? p[i] : 0.0f); }
-inline void store_part(float* p, Lanes a, int n) {
-  memcpy(p, a.v, static_cast<size_t>(n) * sizeof(float));
-}
+inline void store_part(float* p, Lanes a, int n) { memcpy(p, a.v, static_cast<size_t>(n) * sizeof(float)); }
 inline Lanes operator+(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] + b.v[i]); }
 inline Lanes operator-(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] - b.v[i]); }
 inline Lanes operator*(Lanes a, Lanes b) { OV_EACH_LANE(a.v[i] * b.v[i]); }
@@ -280,11 +256,8 @@ inline Mask less_equal(Lanes a, Lanes b) {
 }
 inline uint32_t mask_bits(Mask m) { return m.bits; }
 inline Mask mask_from_bits(uint32_t bits) { return {bits}; }
-inline Lanes select(Mask m, Lanes yes, Lanes no) {
-  OV_EACH_LANE((m.bits >> i & 1u) ? yes.v[i] : no.v[i]);
-}
-// Adding and subtracting 1.5 * 2^23 rounds to an integer; valid for |a| < 2^22,
-// which is all that kernels ask for.
+inline Lanes select(Mask m, Lanes yes, Lanes no) { OV_EACH_LANE((m.bits >> i & 1u) ? yes.v[i] : no.v[i]); }
+// Adding and subtracting 1.5 * 2^23 rounds to an integer; valid for |a| < 2^22, which is all that kernels ask for.
 inline Lanes round_nearest(Lanes a) { OV_EACH_LANE((a.v[i] + 12582912.0f) - 12582912.0f); }
 inline Lanes times_power_of_2(Lanes a, Lanes n) {
   Lanes r;
@@ -297,8 +270,7 @@ inline Lanes times_power_of_2(Lanes a, Lanes n) {
   return r;
 }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
-  OV_EACH_LANE(bits_float((float_bits(magnitude.v[i]) & 0x7fffffffu) |
-                          (float_bits(sign.v[i]) & 0x80000000u)));
+  OV_EACH_LANE(bits_float((float_bits(magnitude.v[i]) & 0x7fffffffu) | (float_bits(sign.v[i]) & 0x80000000u)));
 }
 inline Lanes load_bf16(const uint16_t* p) { OV_EACH_LANE(from_bf16(p[i])); }
 inline Pairs load_pairs(const uint16_t* p) {
@@ -319,8 +291,7 @@ inline Pairs set1_pair(uint32_t pair) {
 inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
   Lanes r;
   for (int i = 0; i < kLanes; ++i) {
-    const float high =
-        bits_float(a.v[i] & 0xffff0000u) * bits_float(b.v[i] & 0xffff0000u) + acc.v[i];
+    const float high = bits_float(a.v[i] & 0xffff0000u) * bits_float(b.v[i] & 0xffff0000u) + acc.v[i];
     r.v[i] = bits_float(a.v[i] << 16) * bits_float(b.v[i] << 16) + high;
   }
   return r;
@@ -367,28 +338,23 @@ inline float max_lanes(Lanes a) {
 #endif
 }
 
-// Each lane rounded to bf16 (to nearest even, NaN kept): the same bits at every
-// level.
+// Each lane rounded to bf16 (to nearest even, NaN kept): the same bits at every level.
 inline Lanes round_bf16(Lanes a) {
 #if defined(__AVX512F__)
   const __m512i u = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
-  const __m512i r =
-      _mm512_and_si512(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), high);
+  const __m512i r = _mm512_and_si512(_mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff))), high);
   const __mmask16 nan = _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q);
-  return {_mm512_castsi512_ps(
-      _mm512_mask_or_epi32(r, nan, _mm512_and_si512(u, high), _mm512_set1_epi32(0x400000)))};
+  return {_mm512_castsi512_ps(_mm512_mask_or_epi32(r, nan, _mm512_and_si512(u, high), _mm512_set1_epi32(0x400000)))};
 #elif defined(__AVX2__)
   const auto half = [](__m256 x) {
     const __m256i u = _mm256_castps_si256(x);
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
     const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-    const __m256i r = _mm256_and_si256(
-        _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), high);
+    const __m256i r = _mm256_and_si256(_mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), high);
     const __m256i quiet = _mm256_or_si256(_mm256_and_si256(u, high), _mm256_set1_epi32(0x400000));
-    return _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(quiet),
-                            _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    return _mm256_blendv_ps(_mm256_castsi256_ps(r), _mm256_castsi256_ps(quiet), _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
   };
   return {half(a.lo), half(a.hi)};
 #else
@@ -402,8 +368,7 @@ inline Lanes round_bf16(Lanes a) {
 inline void store_bf16(uint16_t* p, Lanes a, int n = kLanes) {
   const Lanes r = round_bf16(a);
 #if defined(__AVX512F__)
-  _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n),
-                                    _mm512_srli_epi32(_mm512_castps_si512(r.v), 16));
+  _mm512_mask_cvtepi32_storeu_epi16(p, first_lanes(n), _mm512_srli_epi32(_mm512_castps_si512(r.v), 16));
 #elif defined(__AVX2__)
   const __m256i lo = _mm256_srli_epi32(_mm256_castps_si256(r.lo), 16);
   const __m256i hi = _mm256_srli_epi32(_mm256_castps_si256(r.hi), 16);

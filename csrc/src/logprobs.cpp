@@ -63,8 +63,7 @@ double log_sum_exp(const float* x, int32_t n, float max) {
 int32_t rank_of(const float* x, int32_t n, int32_t id) {
   const Lanes value = set1(x[id]);
   int32_t rank = 1, i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    rank += __builtin_popcount(mask_bits(less(value, load(x + i))));
+  for (; i + kLanes <= n; i += kLanes) rank += __builtin_popcount(mask_bits(less(value, load(x + i))));
   for (; i < n; ++i) rank += x[i] > x[id];
   return rank;
 }
@@ -72,8 +71,7 @@ int32_t rank_of(const float* x, int32_t n, int32_t id) {
 int32_t top_keys(const float* x, int32_t n, int32_t count, uint64_t* keys) {
   count = std::min(count, n);
   if (count <= 0) return 0;
-  // candidates above the threshold are collected until the buffer is full, then
-  // only the best `count` stay
+  // candidates above the threshold are collected until the buffer is full, then only the best `count` stay
   const int32_t room = std::min<int64_t>(n, std::max<int64_t>(4 * int64_t{count}, 1024));
   int32_t held = 0;
   float threshold = -INFINITY;
@@ -88,8 +86,7 @@ int32_t top_keys(const float* x, int32_t n, int32_t count, uint64_t* keys) {
     const int32_t lanes = std::min<int32_t>(kLanes, n - i);
     uint32_t hits = (1u << lanes) - 1u;
     // an equal value further right has a higher id and loses the tie
-    if (is_full)
-      hits &= mask_bits(less(set1(threshold), lanes == kLanes ? load(x + i) : load_tail(x, i, n)));
+    if (is_full) hits &= mask_bits(less(set1(threshold), lanes == kLanes ? load(x + i) : load_tail(x, i, n)));
     while (hits) {
       const int32_t id = i + __builtin_ctz(hits);
       hits &= hits - 1;

@@ -18,12 +18,9 @@ inline void each_chunk(int32_t cols, F&& f) {
 }
 
 inline Lanes load_chunk(const float* p, int n) { return n == kLanes ? load(p) : load_part(p, n); }
-inline void store_chunk(float* p, Lanes a, int n) {
-  n == kLanes ? store(p, a) : store_part(p, a, n);
-}
+inline void store_chunk(float* p, Lanes a, int n) { n == kLanes ? store(p, a) : store_part(p, a, n); }
 
-// Sum over cols of f(x); four accumulators taken in turn, added as a tree, so
-// the order depends on cols alone.
+// Sum over cols of f(x); four accumulators taken in turn, added as a tree, so the order depends on cols alone.
 template <class F>
 inline float reduce(const float* x, int32_t cols, F&& f) {
   Lanes acc[4] = {set1(0.0f), set1(0.0f), set1(0.0f), set1(0.0f)};
@@ -50,8 +47,7 @@ void rms_norm_head(const float* x, float* y, const NormArgs& a) {
 
 void layer_norm_head(const float* x, float* y, const NormArgs& a) {
   const float count = static_cast<float>(a.cols);
-  const Lanes mean =
-      set1(reduce(x, a.cols, [](Lanes v, Lanes acc, int) { return acc + v; }) / count);
+  const Lanes mean = set1(reduce(x, a.cols, [](Lanes v, Lanes acc, int) { return acc + v; }) / count);
   const float squares = reduce(x, a.cols, [&](Lanes v, Lanes acc, int n) {
     Lanes d = v - mean;
     if (n < kLanes) d = select(mask_from_bits((1u << n) - 1u), d, set1(0.0f));
@@ -68,17 +64,15 @@ void layer_norm_head(const float* x, float* y, const NormArgs& a) {
 }
 
 template <class Head>
-void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch,
-               int64_t scratch_stride, Head&& head) {
+void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, int64_t scratch_stride, Head&& head) {
   const int32_t width = a.heads * a.cols;
   parallel_rows(pool, rows, int64_t{width} * 4, [&](int64_t row, int worker) {
     const float* x = a.in.f32(row);
     if (a.residual) {
       const float* r = a.residual.f32(row);
       float* sum = a.sum.f32(row);
-      each_chunk(width, [&](int32_t c, int n) {
-        store_chunk(sum + c, load_chunk(x + c, n) + load_chunk(r + c, n), n);
-      });
+      each_chunk(width,
+                 [&](int32_t c, int n) { store_chunk(sum + c, load_chunk(x + c, n) + load_chunk(r + c, n), n); });
       x = sum;
     }
     float* y = a.out.dtype == OV_F32 ? a.out.f32(row) : scratch + worker * scratch_stride;
@@ -89,13 +83,11 @@ void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch,
 
 }  // namespace
 
-void rms_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch,
-              int64_t scratch_stride) {
+void rms_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride) {
   norm_rows(pool, args, rows, scratch, scratch_stride, rms_norm_head);
 }
 
-void layer_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch,
-                int64_t scratch_stride) {
+void layer_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride) {
   norm_rows(pool, args, rows, scratch, scratch_stride, layer_norm_head);
 }
 

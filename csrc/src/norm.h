@@ -1,8 +1,6 @@
-// RMS and layer normalisation, with the residual add before and the linear
-// input's preparation after fused in.
+// RMS and layer normalisation, with the residual add before and the linear input's preparation after fused in.
 //
-// One thread works on a row, in a fixed lane order over its columns. Knows
-// nothing of: plans, weights' packing.
+// One thread works on a row, in a fixed lane order over its columns. Knows nothing of: plans, weights' packing.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +21,8 @@ struct NormArgs {
   int32_t heads, cols;
 };
 
-// scratch(worker): heads * cols floats of this worker, used when out is a
-// prepared type.
-void rms_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch,
-              int64_t scratch_stride);
-void layer_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch,
-                int64_t scratch_stride);
+// scratch(worker): heads * cols floats of this worker, used when out is a prepared type.
+void rms_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride);
+void layer_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride);
 
 }  // namespace ov

@@ -1,8 +1,7 @@
-// Philox4x32-10, a counter-based random number generator: a draw is a pure
-// function of (seed, output index).
+// Philox4x32-10, a counter-based random number generator: a draw is a pure function of (seed, output index).
 //
-// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1,
-// 2, 3", SC 2011; test vectors of Random123.
+// Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; test vectors of
+// Random123.
 #pragma once
 
 #include <array>
@@ -10,8 +9,7 @@
 
 namespace ov {
 
-inline std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter,
-                                             std::array<uint32_t, 2> key) {
+inline std::array<uint32_t, 4> philox4x32_10(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];

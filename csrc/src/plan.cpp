@@ -59,12 +59,10 @@ bool ov_plan::build(const ov_plan_desc& d) {
 
 int ov_plan::set_kv(void* kv_pool, int64_t block_stride_bytes) {
   for (const KvLayer& layer : kv_layers) {
-    if (!kv_pool || layer.offset + layer.shape.share_bytes > block_stride_bytes ||
-        block_stride_bytes % 64 != 0)
-      return set_error(
-          "plan: a KV block of %lld bytes does not hold a layer's share of %lld at offset %lld",
-          static_cast<long long>(block_stride_bytes),
-          static_cast<long long>(layer.shape.share_bytes), static_cast<long long>(layer.offset));
+    if (!kv_pool || layer.offset + layer.shape.share_bytes > block_stride_bytes || block_stride_bytes % 64 != 0)
+      return set_error("plan: a KV block of %lld bytes does not hold a layer's share of %lld at offset %lld",
+                       static_cast<long long>(block_stride_bytes), static_cast<long long>(layer.shape.share_bytes),
+                       static_cast<long long>(layer.offset));
   }
   for (KvLayer& layer : kv_layers) {
     layer.pool = static_cast<char*>(kv_pool);
@@ -80,12 +78,9 @@ bool ov_plan::allocate() {
     int table = -1;
     switch (n.op) {
       case OV_OP_RMS_NORM:
-      case OV_OP_LAYER_NORM:
-        row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]);
-        break;
+      case OV_OP_LAYER_NORM: row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]); break;
       case OV_OP_ACT_MUL:
-        row_scratch_cols =
-            std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
+        row_scratch_cols = std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
         break;
       case OV_OP_ATTENTION: {
         const KvShape& s = kv_layers[static_cast<size_t>(n.i[1])].shape;
@@ -98,17 +93,14 @@ bool ov_plan::allocate() {
       case OV_OP_ROPE:
       case OV_OP_ROPE_KV: {
         const RopeTable wanted{vector(n.vec[0]), n.i[2] / 2, n.f[0], nullptr, nullptr};
-        const auto found =
-            std::find_if(rope_tables.begin(), rope_tables.end(), [&](const RopeTable& t) {
-              return t.inv_freq == wanted.inv_freq && t.half == wanted.half &&
-                     t.scaling == wanted.scaling;
-            });
+        const auto found = std::find_if(rope_tables.begin(), rope_tables.end(), [&](const RopeTable& t) {
+          return t.inv_freq == wanted.inv_freq && t.half == wanted.half && t.scaling == wanted.scaling;
+        });
         table = static_cast<int>(found - rope_tables.begin());
         if (found == rope_tables.end()) rope_tables.push_back(wanted);
         break;
       }
-      default:
-        break;
+      default: break;
     }
     rope_of_instr.push_back(table);
   }
@@ -116,10 +108,8 @@ bool ov_plan::allocate() {
     if (n.op == OV_OP_RMS_NORM || n.op == OV_OP_LAYER_NORM)
       row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]);
     if (n.op == OV_OP_ACT_MUL)
-      row_scratch_cols =
-          std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
-    if (n.op == OV_OP_LOGPROBS)
-      logprobs_mode = n.i[0] ? LogprobsMode::kProcessed : LogprobsMode::kRaw;
+      row_scratch_cols = std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
+    if (n.op == OV_OP_LOGPROBS) logprobs_mode = n.i[0] ? LogprobsMode::kProcessed : LogprobsMode::kRaw;
   }
   row_scratch_cols = align64(row_scratch_cols);
 
@@ -132,8 +122,7 @@ bool ov_plan::allocate() {
   memory = static_cast<char*>(ov_memory_map(memory_bytes));
   arena = static_cast<char*>(ov_memory_map(std::max<int64_t>(arena_bytes, 64)));
   if (!memory || !arena) {
-    set_error("plan: out of memory for an arena of %lld bytes",
-              static_cast<long long>(arena_bytes + memory_bytes));
+    set_error("plan: out of memory for an arena of %lld bytes", static_cast<long long>(arena_bytes + memory_bytes));
     return false;
   }
   char* p = memory;
@@ -149,8 +138,7 @@ bool ov_plan::allocate() {
     t.sin = reinterpret_cast<float*>(p + bytes);
     p += 2 * bytes;
   }
-  if (heads_per_kv > 0 &&
-      !attention_scratch.allocate(workers, heads_per_kv, k_dim, v_dim, max_tokens)) {
+  if (heads_per_kv > 0 && !attention_scratch.allocate(workers, heads_per_kv, k_dim, v_dim, max_tokens)) {
     set_error("plan: out of memory for attention");
     return false;
   }
@@ -182,21 +170,19 @@ int64_t ov_plan::count(const ov_instr& n, const Rows& rows) const {
 
 int ov_plan::check_step(const ov_step& s) const {
   if (s.version != OV_ABI_VERSION || s.bytes != sizeof(ov_step))
-    return set_error("step: version %u of %u bytes, expected %d of %zu", s.version, s.bytes,
-                     OV_ABI_VERSION, sizeof(ov_step));
+    return set_error("step: version %u of %u bytes, expected %d of %zu", s.version, s.bytes, OV_ABI_VERSION,
+                     sizeof(ov_step));
   if (s.num_tokens < 0 || s.num_tokens > max_tokens)
     return set_error("step: num_tokens is %d, the plan takes at most %d", s.num_tokens, max_tokens);
   if (s.num_requests < 0 || s.num_requests > max_requests)
-    return set_error("step: num_requests is %d, the plan takes at most %d", s.num_requests,
-                     max_requests);
+    return set_error("step: num_requests is %d, the plan takes at most %d", s.num_requests, max_requests);
   if (s.num_logits < 0 || s.num_logits > max_tokens)
     return set_error("step: num_logits is %d, the plan takes at most %d", s.num_logits, max_tokens);
   if (s.num_groups < num_groups)
     return set_error("step: num_groups is %d, the plan needs %d", s.num_groups, num_groups);
   for (int32_t l = 0; l < s.num_logits && s.logit_rows; ++l)
     if (s.logit_rows[l] < 0 || s.logit_rows[l] >= s.num_tokens)
-      return set_error("step: logit_rows[%d] is %d, outside the %d tokens", l, s.logit_rows[l],
-                       s.num_tokens);
+      return set_error("step: logit_rows[%d] is %d, outside the %d tokens", l, s.logit_rows[l], s.num_tokens);
   if (!kv_layers.empty()) {
     if (!kv_layers[0].pool) return set_error("step: the plan has no KV pool yet (ov_plan_set_kv)");
     if (!s.query_start || !s.seq_lens || !s.slot_mapping || !s.block_tables)
@@ -221,10 +207,8 @@ int ov_plan::forward_step(const ov_step& step) {
   if (const int rc = check_step(step)) return rc;
   int64_t num_ids = INT32_MAX;
   for (const ov_instr& n : forward) {
-    if (n.op == OV_OP_GATHER && !step.logit_rows && step.num_logits > 0)
-      return set_error("step: logit_rows is needed");
-    if (n.op == OV_OP_EMBED)
-      num_ids = std::min(num_ids, weights[static_cast<size_t>(n.weight[0])]->n);
+    if (n.op == OV_OP_GATHER && !step.logit_rows && step.num_logits > 0) return set_error("step: logit_rows is needed");
+    if (n.op == OV_OP_EMBED) num_ids = std::min(num_ids, weights[static_cast<size_t>(n.weight[0])]->n);
   }
   if (num_ids != INT32_MAX) {
     if (!step.input_ids) return set_error("step: input_ids is needed");
@@ -240,19 +224,16 @@ int ov_plan::forward_step(const ov_step& step) {
   }
   if (!rope_tables.empty()) {
     if (!step.positions) return set_error("step: positions is needed");
-    for (const RopeTable& table : rope_tables)
-      rope_fill(pool, table, step.positions, step.num_tokens);
+    for (const RopeTable& table : rope_tables) rope_fill(pool, table, step.positions, step.num_tokens);
   }
   return run_all(forward, 0, Rows{&step, nullptr, nullptr, 0, 0, false});
 }
 
-int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s,
-                            const ov_sample_output* out) const {
+int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s, const ov_sample_output* out) const {
   if (s.version != OV_ABI_VERSION || s.bytes != sizeof(ov_sampling))
-    return set_error("sampling: version %u of %u bytes, expected %d of %zu", s.version, s.bytes,
-                     OV_ABI_VERSION, sizeof(ov_sampling));
-  if (!out || !out->sampled || !out->status)
-    return set_error("sampling: outputs sampled and status are needed");
+    return set_error("sampling: version %u of %u bytes, expected %d of %zu", s.version, s.bytes, OV_ABI_VERSION,
+                     sizeof(ov_sampling));
+  if (!out || !out->sampled || !out->status) return set_error("sampling: outputs sampled and status are needed");
   if (out->logprob_ids && (!out->logprob_values || !out->logprob_ranks || out->max_logprobs < 0))
     return set_error(
         "sampling: logprob_values and logprob_ranks are needed "
@@ -262,10 +243,8 @@ int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s,
   const int32_t rows = step.num_logits;
   for (int32_t l = 0; l < rows; ++l) {
     if (s.target && s.target[l] >= vocab_size)
-      return set_error("sampling: target of row %d is %d, outside the vocabulary of %d", l,
-                       s.target[l], vocab_size);
-    if (s.state_row && s.state_row[l] >= 0 && !step.last_tokens)
-      return set_error("step: last_tokens is needed");
+      return set_error("sampling: target of row %d is %d, outside the vocabulary of %d", l, s.target[l], vocab_size);
+    if (s.state_row && s.state_row[l] >= 0 && !step.last_tokens) return set_error("step: last_tokens is needed");
   }
   if (s.mask_row && !s.masks) {
     for (int32_t l = 0; l < rows; ++l)
@@ -275,8 +254,8 @@ int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s,
     if (!offsets) return 0;
     for (int64_t j = offsets[0]; j < offsets[rows]; ++j)
       if (ids[j] < 0 || ids[j] >= vocab_size)
-        return set_error("sampling: %s[%lld] is %d, outside the vocabulary of %d", name,
-                         static_cast<long long>(j), ids[j], vocab_size);
+        return set_error("sampling: %s[%lld] is %d, outside the vocabulary of %d", name, static_cast<long long>(j),
+                         ids[j], vocab_size);
     return 0;
   };
   if (const int rc = check_ids("seen_ids", s.seen_offsets, s.seen_ids)) return rc;
@@ -288,9 +267,7 @@ int ov_plan::sample_step(const ov_step& step, const ov_sampling& sampling, ov_sa
   if (const int rc = check_sampling(step, sampling, out)) return rc;
   for (int64_t first = 0; first < step.num_logits; first += logit_chunk) {
     const int64_t rows = std::min<int64_t>(logit_chunk, step.num_logits - first);
-    if (const int rc =
-            run_all(sample, forward.size(), Rows{&step, &sampling, out, first, rows, true}))
-      return rc;
+    if (const int rc = run_all(sample, forward.size(), Rows{&step, &sampling, out, first, rows, true})) return rc;
   }
   return 0;
 }
@@ -319,10 +296,8 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   };
   switch (n.op) {
     case OV_OP_EMBED:
-      return embed(pool, *weights[static_cast<size_t>(n.weight[0])], token_ids, n.f[0], out0,
-                   count_rows);
-    case OV_OP_GATHER:
-      return gather(pool, in0, rows.step->logit_rows + rows.chunk_first, out0, count_rows);
+      return embed(pool, *weights[static_cast<size_t>(n.weight[0])], token_ids, n.f[0], out0, count_rows);
+    case OV_OP_GATHER: return gather(pool, in0, rows.step->logit_rows + rows.chunk_first, out0, count_rows);
     case OV_OP_RMS_NORM:
     case OV_OP_LAYER_NORM: {
       const NormArgs args{in0,
@@ -335,51 +310,35 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
                           n.f[1],
                           n.i[1],
                           n.i[0]};
-      return n.op == OV_OP_RMS_NORM
-                 ? rms_norm(pool, args, count_rows, row_scratch, row_scratch_cols)
-                 : layer_norm(pool, args, count_rows, row_scratch, row_scratch_cols);
+      return n.op == OV_OP_RMS_NORM ? rms_norm(pool, args, count_rows, row_scratch, row_scratch_cols)
+                                    : layer_norm(pool, args, count_rows, row_scratch, row_scratch_cols);
     }
     case OV_OP_PREPARE:
-      return prepare_rows(pool, out0.dtype, count_rows, out0.cols, in0.data, in0.stride, out0.data,
-                          out0.stride);
+      return prepare_rows(pool, out0.dtype, count_rows, out0.cols, in0.data, in0.stride, out0.data, out0.stride);
     case OV_OP_LINEAR:
-    case OV_OP_LM_HEAD:
-      return run_linear(n, rows);
-    case OV_OP_ADD:
-      return add(pool, in0, in1, out0, count_rows);
-    case OV_OP_MUL:
-      return mul(pool, in0, in1, out0, count_rows);
-    case OV_OP_SCALE:
-      return ov::scale(pool, in0, n.f[0], out0, count_rows);
-    case OV_OP_ACT:
-      return act(pool, in0, static_cast<Act>(n.i[0]), out0, count_rows);
+    case OV_OP_LM_HEAD: return run_linear(n, rows);
+    case OV_OP_ADD: return add(pool, in0, in1, out0, count_rows);
+    case OV_OP_MUL: return mul(pool, in0, in1, out0, count_rows);
+    case OV_OP_SCALE: return ov::scale(pool, in0, n.f[0], out0, count_rows);
+    case OV_OP_ACT: return act(pool, in0, static_cast<Act>(n.i[0]), out0, count_rows);
     case OV_OP_ACT_MUL:
-      return act_mul(pool, in0, in1, static_cast<Act>(n.i[0]), out0, count_rows, row_scratch,
-                     row_scratch_cols);
-    case OV_OP_SOFT_CAP:
-      return soft_cap(pool, in0, n.f[0], count_rows);
+      return act_mul(pool, in0, in1, static_cast<Act>(n.i[0]), out0, count_rows, row_scratch, row_scratch_cols);
+    case OV_OP_SOFT_CAP: return soft_cap(pool, in0, n.f[0], count_rows);
     case OV_OP_ROPE:
-      return rope(pool, in0, n.i[0], n.i[1], rope_tables[static_cast<size_t>(rope_of_instr[index])],
-                  count_rows);
+      return rope(pool, in0, n.i[0], n.i[1], rope_tables[static_cast<size_t>(rope_of_instr[index])], count_rows);
     case OV_OP_KV_WRITE: {
       const KvLayer& layer = kv_layers[static_cast<size_t>(n.i[0])];
       return kv_write(pool, layer, rows.step->slot_mapping[layer.group], in0, in1, count_rows);
     }
-    case OV_OP_ROPE_KV:
-      return run_rope_kv(n, index, rows);
-    case OV_OP_ATTENTION:
-      return run_attention(n, rows);
-    case OV_OP_PENALIZE:
-      return penalize(pool, chunk());
-    case OV_OP_MASK:
-      return mask(pool, chunk());
+    case OV_OP_ROPE_KV: return run_rope_kv(n, index, rows);
+    case OV_OP_ATTENTION: return run_attention(n, rows);
+    case OV_OP_PENALIZE: return penalize(pool, chunk());
+    case OV_OP_MASK: return mask(pool, chunk());
     case OV_OP_LOGPROBS:
       // processed: reported by SAMPLE, from the distribution it draws from
       return n.i[0] ? void() : raw_logprobs(pool, chunk(), sampler_scratch);
-    case OV_OP_SAMPLE:
-      return ov::sample(pool, chunk(), sampler_scratch, logprobs_mode);
-    default:
-      __builtin_unreachable();  // check_plan() knows no other
+    case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch, logprobs_mode);
+    default: __builtin_unreachable();  // check_plan() knows no other
   }
 }
 
@@ -391,12 +350,8 @@ void ov_plan::run_linear(const ov_instr& n, const Rows& rows) {
   for (; used < max_segments && n.weight[used] >= 0; ++used) {
     const View out = view(n.out[used], rows);
     const bool has_residual = n.op == OV_OP_LINEAR && (n.i[0] >> used & 1);
-    segments[used] = {weights[static_cast<size_t>(n.weight[used])],
-                      out.f32(0),
-                      out.stride,
-                      vector(n.vec[used]),
-                      has_residual ? residual.f32(0) : nullptr,
-                      residual.stride};
+    segments[used] = {weights[static_cast<size_t>(n.weight[used])], out.f32(0),     out.stride, vector(n.vec[used]),
+                      has_residual ? residual.f32(0) : nullptr,     residual.stride};
   }
   linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows));
 }
@@ -407,12 +362,11 @@ void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {
   const RopeTable& table = rope_tables[static_cast<size_t>(rope_of_instr[index])];
   const int32_t* slots = rows.step->slot_mapping[layer.group];
   const int32_t heads = n.i[0], head_dim = n.i[1], kv_heads = layer.shape.num_kv_heads;
-  parallel_rows(pool, rows.step->num_tokens, int64_t{heads + 2 * kv_heads} * head_dim * 2,
-                [&](int64_t row, int) {
-                  rope_token(q.f32(row), heads, head_dim, table, row);
-                  rope_token(k.f32(row), kv_heads, head_dim, table, row);
-                  kv_write_token(layer, slots[row], k.f32(row), v.f32(row));
-                });
+  parallel_rows(pool, rows.step->num_tokens, int64_t{heads + 2 * kv_heads} * head_dim * 2, [&](int64_t row, int) {
+    rope_token(q.f32(row), heads, head_dim, table, row);
+    rope_token(k.f32(row), kv_heads, head_dim, table, row);
+    kv_write_token(layer, slots[row], k.f32(row), v.f32(row));
+  });
 }
 
 void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
@@ -433,8 +387,8 @@ void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
   }
   attention(pool, args, *rows.step, attention_scratch);
   if (is_prepared)
-    prepare_rows(pool, out.dtype, rows.step->num_tokens, out.cols, args.out.data, args.out.stride,
-                 out.data, out.stride);
+    prepare_rows(pool, out.dtype, rows.step->num_tokens, out.cols, args.out.data, args.out.stride, out.data,
+                 out.stride);
 }
 
 extern "C" {
@@ -460,31 +414,25 @@ int ov_plan_set_kv(ov_plan* plan, void* kv_pool, int64_t kv_block_stride_bytes) 
 
 int ov_plan_forward(ov_plan* plan, const ov_step* step) { return plan->forward_step(*step); }
 
-int ov_plan_sample(ov_plan* plan, const ov_step* step, const ov_sampling* sampling,
-                   ov_sample_output* out) {
+int ov_plan_sample(ov_plan* plan, const ov_step* step, const ov_sampling* sampling, ov_sample_output* out) {
   return plan->sample_step(*step, *sampling, out);
 }
 
-void ov_plan_abort(ov_plan* plan, int flag) {
-  plan->abort_flag.store(flag, std::memory_order_relaxed);
-}
+void ov_plan_abort(ov_plan* plan, int flag) { plan->abort_flag.store(flag, std::memory_order_relaxed); }
 
 }  // extern "C"
 
 namespace {
 
 // Row pointer of a buffer for tests and debug mode, or nullptr with an error.
-const ov_buffer* debug_buffer(const ov_plan* plan, int32_t index, int64_t rows,
-                              const char* function) {
+const ov_buffer* debug_buffer(const ov_plan* plan, int32_t index, int64_t rows, const char* function) {
   if (index < 0 || static_cast<size_t>(index) >= plan->buffers.size()) {
     set_error("%s: buffer %d does not exist", function, index);
     return nullptr;
   }
   const ov_buffer& b = plan->buffers[static_cast<size_t>(index)];
-  if (rows < 0 || b.offset_bytes < 0 ||
-      b.offset_bytes + rows * b.stride_bytes > plan->arena_bytes) {
-    set_error("%s: buffer %d has fewer than %lld rows", function, index,
-              static_cast<long long>(rows));
+  if (rows < 0 || b.offset_bytes < 0 || b.offset_bytes + rows * b.stride_bytes > plan->arena_bytes) {
+    set_error("%s: buffer %d has fewer than %lld rows", function, index, static_cast<long long>(rows));
     return nullptr;
   }
   return &b;
@@ -502,8 +450,7 @@ int ov_plan_read(ov_plan* plan, int32_t buffer, int64_t rows, float* out) {
     if (b->dtype == OV_F32) {
       memcpy(out, row, sizeof(float) * static_cast<size_t>(b->cols));
     } else if (b->dtype == OV_BF16) {
-      for (int32_t c = 0; c < b->cols; ++c)
-        out[c] = from_bf16(reinterpret_cast<const uint16_t*>(row)[c]);
+      for (int32_t c = 0; c < b->cols; ++c) out[c] = from_bf16(reinterpret_cast<const uint16_t*>(row)[c]);
     } else {
       const A8Layout layout = a8_layout(b->cols);
       const float* scales = reinterpret_cast<const float*>(row + layout.scale);
@@ -534,8 +481,8 @@ void ov_plan_enable_timers(ov_plan* plan, int on) {
 
 int ov_plan_timers(const ov_plan* plan, uint64_t* ns, int64_t count) {
   if (count != static_cast<int64_t>(plan->timer_ns.size()))
-    return set_error("ov_plan_timers: the plan has %zu instructions, asked for %lld",
-                     plan->timer_ns.size(), static_cast<long long>(count));
+    return set_error("ov_plan_timers: the plan has %zu instructions, asked for %lld", plan->timer_ns.size(),
+                     static_cast<long long>(count));
   std::copy(plan->timer_ns.begin(), plan->timer_ns.end(), ns);
   return 0;
 }

@@ -1,9 +1,7 @@
-// A recorded step: instructions over one activation arena, run by the thread
-// pool.
+// A recorded step: instructions over one activation arena, run by the thread pool.
 //
-// Owns: the copied description, the arena and all memory kernels need, so that
-// a step allocates nothing. Knows nothing of: Python, requests' lives, how
-// instructions were recorded.
+// Owns: the copied description, the arena and all memory kernels need, so that a step allocates nothing. Knows nothing
+// of: Python, requests' lives, how instructions were recorded.
 #pragma once
 
 #include <atomic>
@@ -22,8 +20,7 @@ struct ov_plan {
   ov_plan(const ov_plan&) = delete;
   ov_plan& operator=(const ov_plan&) = delete;
 
-  // What an instruction works on in one call: all rows of a step, or one chunk
-  // of its logit rows.
+  // What an instruction works on in one call: all rows of a step, or one chunk of its logit rows.
   struct Rows {
     const ov_step* step;
     const ov_sampling* sampling;  // sample segment only
@@ -47,8 +44,7 @@ struct ov_plan {
   std::vector<ov::KvLayer> kv_layers;
   std::vector<ov::RopeTable> rope_tables;
   std::vector<int> rope_of_instr;  // per instruction of `forward`: its table, or -1
-  int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0,
-          num_groups = 0;
+  int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0, num_groups = 0;
   ov::LogprobsMode logprobs_mode = ov::LogprobsMode::kNone;
 
   char* arena = nullptr;
@@ -72,9 +68,7 @@ struct ov_plan {
   bool allocate();
   ov::View view(const ov_operand& operand, const Rows& rows) const;
   int64_t count(const ov_instr& instr, const Rows& rows) const;
-  const float* vector(int32_t index) const {
-    return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data;
-  }
+  const float* vector(int32_t index) const { return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data; }
   int run_all(const std::vector<ov_instr>& segment, size_t first_timer, const Rows& rows);
   void run(const ov_instr& instr, size_t index, const Rows& rows);
   void run_linear(const ov_instr& instr, const Rows& rows);
@@ -88,9 +82,8 @@ namespace ov {
 
 const char* op_name(int32_t op);
 
-// Bounds, types and indices of a description; false: see ov_last_error(). A
-// plan that passes cannot touch memory outside the arena, weights, vectors and,
-// given valid block ids, the KV pool.
+// Bounds, types and indices of a description; false: see ov_last_error(). A plan that passes cannot touch memory
+// outside the arena, weights, vectors and, given valid block ids, the KV pool.
 bool check_plan(const ov_plan_desc& desc, std::vector<char>* is_chunked);
 
 }  // namespace ov

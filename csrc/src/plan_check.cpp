@@ -1,5 +1,4 @@
-// Refuses plans that would read or write where they must not, with a sentence
-// that names the instruction.
+// Refuses plans that would read or write where they must not, with a sentence that names the instruction.
 #include <cstdarg>
 #include <cstdio>
 
@@ -87,8 +86,8 @@ class Checker {
 
   const ov_buffer& buffer(const ov_operand& o) const { return d_.buffers[o.buffer]; }
 
-  // The operand exists, lies in the arena and has `cols` columns from its first
-  // on. rows: of the instruction, or -1: any.
+  // The operand exists, lies in the arena and has `cols` columns from its first on. rows: of the instruction, or -1:
+  // any.
   bool has(const char* name, const ov_operand& o, int64_t cols, int32_t rows, int32_t dtype) const {
     if (o.buffer < 0 || o.buffer >= d_.num_buffers) return fail("%s: buffer %d does not exist", name, o.buffer);
     const ov_buffer& b = buffer(o);

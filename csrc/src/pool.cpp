@@ -47,8 +47,8 @@ void futex_wake(std::atomic<uint32_t>* word, int count) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// True when `word` left `seen` within spin_ns. The clock is read once per batch
-// of pauses: reading it costs as much as one.
+// True when `word` left `seen` within spin_ns. The clock is read once per batch of pauses: reading it costs as much as
+// one.
 bool spin_until_changed(const std::atomic<uint32_t>& word, uint32_t seen, int64_t spin_ns) {
   if (spin_ns <= 0) return word.load(std::memory_order_acquire) != seen;
   const int64_t deadline = now_ns() + spin_ns;
@@ -63,10 +63,9 @@ bool spin_until_changed(const std::atomic<uint32_t>& word, uint32_t seen, int64_
 
 }  // namespace
 
-// One job at a time. `ticket` holds tiles << 32 | next in one word, so that a
-// claim is one fetch_add which also says whether it is valid: fn and context
-// may be read after a valid claim, because the job cannot end before that tile
-// is done. A worker that wakes up late therefore needs no other check.
+// One job at a time. `ticket` holds tiles << 32 | next in one word, so that a claim is one fetch_add which also says
+// whether it is valid: fn and context may be read after a valid claim, because the job cannot end before that tile is
+// done. A worker that wakes up late therefore needs no other check.
 struct ov_pool {
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<uint32_t> done{0};   // tiles finished; futex word of the caller
@@ -95,8 +94,7 @@ struct ov_pool {
     }
     if (finished == 0) return;
     const uint32_t sum = done.fetch_add(finished, std::memory_order_seq_cst) + finished;
-    if (sum == total && worker != 0 && caller_sleeps.load(std::memory_order_seq_cst))
-      futex_wake(&done, 1);
+    if (sum == total && worker != 0 && caller_sleeps.load(std::memory_order_seq_cst)) futex_wake(&done, 1);
   }
 
   void worker_main(int worker) {
@@ -122,8 +120,7 @@ struct ov_pool {
     ticket.store(static_cast<uint64_t>(tiles) << 32, std::memory_order_release);
     epoch.fetch_add(1, std::memory_order_seq_cst);
     const int asleep = sleepers.load(std::memory_order_seq_cst);
-    if (asleep > 0)
-      futex_wake(&epoch, asleep < num_tiles - 1 ? asleep : static_cast<int>(num_tiles - 1));
+    if (asleep > 0) futex_wake(&epoch, asleep < num_tiles - 1 ? asleep : static_cast<int>(num_tiles - 1));
     work(0);
     for (;;) {
       const uint32_t finished = done.load(std::memory_order_acquire);
@@ -189,8 +186,7 @@ ov_pool* ov_pool_create(int num_threads, const int32_t* cpus, int spin_us) {
     pthread_attr_destroy(&attributes);
     if (rc != 0) {
       delete start;
-      ov::set_error("ov_pool_create: could not start compute thread %d of %d: %s", worker,
-                    num_threads, strerror(rc));
+      ov::set_error("ov_pool_create: could not start compute thread %d of %d: %s", worker, num_threads, strerror(rc));
       ov_pool_destroy(pool);
       return nullptr;
     }
@@ -204,8 +200,8 @@ ov_pool* ov_pool_create(int num_threads, const int32_t* cpus, int spin_us) {
       CPU_SET(static_cast<size_t>(cpus[worker]), &set);
       const int pin = pthread_setaffinity_np(thread, sizeof set, &set);
       if (pin != 0) {
-        ov::set_error("ov_pool_create: could not pin compute thread %d to CPU %d: %s", worker,
-                      cpus[worker], strerror(pin));
+        ov::set_error("ov_pool_create: could not pin compute thread %d to CPU %d: %s", worker, cpus[worker],
+                      strerror(pin));
         ov_pool_destroy(pool);
         return nullptr;
       }

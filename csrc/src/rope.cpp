@@ -35,8 +35,7 @@ void rope_token(float* x, int32_t heads, int32_t head_dim, const RopeTable& tabl
   }
 }
 
-void rope(ov_pool* pool, View x, int32_t heads, int32_t head_dim, const RopeTable& table,
-          int64_t rows) {
+void rope(ov_pool* pool, View x, int32_t heads, int32_t head_dim, const RopeTable& table, int64_t rows) {
   parallel_rows(pool, rows, int64_t{heads} * head_dim * 2,
                 [&](int64_t row, int) { rope_token(x.f32(row), heads, head_dim, table, row); });
 }

@@ -28,8 +28,7 @@ struct Workspace {
   double* block_sums;     // [vocab / kBlock + 1]
 
   static int64_t bytes(int64_t vocab) {
-    return (vocab + 16) *
-               static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) + sizeof(int32_t)) +
+    return (vocab + 16) * static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) + sizeof(int32_t)) +
            (vocab / kBlock + 2) * 8;
   }
   Workspace(char* memory, int64_t vocab) {
@@ -45,13 +44,10 @@ struct Filters {
   int32_t top_k;
 };
 
-float value_or(const float* values, int64_t i, float otherwise) {
-  return values ? values[i] : otherwise;
-}
+float value_or(const float* values, int64_t i, float otherwise) { return values ? values[i] : otherwise; }
 
 bool wants_logprobs(const LogitChunk& c, int64_t row) {
-  return c.out->logprob_ids && c.sampling->num_logprobs &&
-         c.sampling->num_logprobs[c.first + row] >= 0;
+  return c.out->logprob_ids && c.sampling->num_logprobs && c.sampling->num_logprobs[c.first + row] >= 0;
 }
 
 bool is_changed(const ov_sampling& s, int64_t l) {
@@ -60,20 +56,16 @@ bool is_changed(const ov_sampling& s, int64_t l) {
   return s.mask_row && s.mask_row[l] >= 0;
 }
 
-inline Lanes weights_at(const float* x, int32_t i, int32_t n, Lanes max,
-                        Lanes inverse_temperature) {
+inline Lanes weights_at(const float* x, int32_t i, int32_t n, Lanes max, Lanes inverse_temperature) {
   const int32_t count = std::min<int32_t>(kLanes, n - i);
   Lanes w = vexp((load_part(x + i, count) - max) * inverse_temperature);
   if (count < kLanes) w = select(mask_from_bits((1u << count) - 1u), w, set1(0.0f));
   return w;
 }
 
-// Ids with weight >= least (and > 0), in rising order. When sum is given, also
-// the weight of all ids.
-int32_t collect(const float* x, int32_t n, float max, const Filters& f, float least, double* sum,
-                Candidate* out) {
-  const Lanes top = set1(max), inverse = set1(f.inverse_temperature), floor = set1(least),
-              zero = set1(0.0f);
+// Ids with weight >= least (and > 0), in rising order. When sum is given, also the weight of all ids.
+int32_t collect(const float* x, int32_t n, float max, const Filters& f, float least, double* sum, Candidate* out) {
+  const Lanes top = set1(max), inverse = set1(f.inverse_temperature), floor = set1(least), zero = set1(0.0f);
   int32_t count = 0;
   double total = 0.0;
   for (int32_t first = 0; first < n; first += kBlock) {
@@ -97,12 +89,10 @@ int32_t collect(const float* x, int32_t n, float max, const Filters& f, float le
   return count;
 }
 
-// The key of the last candidate that stays when the best are taken until
-// `measure` (count or weight) reaches limit. Radix selection from the top byte
-// of the keys: each pass looks at the bucket where the limit falls.
+// The key of the last candidate that stays when the best are taken until `measure` (count or weight) reaches limit.
+// Radix selection from the top byte of the keys: each pass looks at the bucket where the limit falls.
 template <class Measure>
-uint64_t cutoff_key(const Candidate* candidates, int32_t count, double limit, int32_t* active,
-                    Measure&& measure) {
+uint64_t cutoff_key(const Candidate* candidates, int32_t count, double limit, int32_t* active, Measure&& measure) {
   for (int32_t i = 0; i < count; ++i) active[i] = i;
   double before = 0.0;
   for (int shift = 56; shift >= 0; shift -= 8) {
@@ -116,8 +106,7 @@ uint64_t cutoff_key(const Candidate* candidates, int32_t count, double limit, in
     if (chosen == 256) return UINT64_MAX;  // rounding left the limit just above the total
     int32_t kept = 0;
     for (int32_t i = 0; i < count; ++i)
-      if ((candidates[active[i]].key >> shift & 255) == static_cast<uint64_t>(chosen))
-        active[kept++] = active[i];
+      if ((candidates[active[i]].key >> shift & 255) == static_cast<uint64_t>(chosen)) active[kept++] = active[i];
     count = kept;
     if (count == 1) break;
   }
@@ -141,20 +130,16 @@ double weight_of(const Candidate* candidates, int32_t count) {
 int32_t truncate(const float* x, int32_t n, float max, const Filters& f, const Workspace& ws) {
   Candidate* c = ws.candidates;
   const bool has_top_k = f.top_k > 0 && f.top_k < n, has_top_p = f.top_p < 1.0f;
-  // Nearly always the survivors are within e^-10 of the best; the set is
-  // widened until it provably contains them.
+  // Nearly always the survivors are within e^-10 of the best; the set is widened until it provably contains them.
   for (float least : {4.5399930e-5f, 2.0611537e-9f, 0.0f}) {
     const bool is_complete = least <= f.min_p || least == 0.0f;
     double total = 0.0;
-    int32_t count = collect(x, n, max, f, std::max(least, f.min_p),
-                            has_top_p && !has_top_k ? &total : nullptr, c);
+    int32_t count = collect(x, n, max, f, std::max(least, f.min_p), has_top_p && !has_top_k ? &total : nullptr, c);
     if (is_complete) total = weight_of(c, count);
     if (has_top_k) {
       if (count < f.top_k && !is_complete) continue;
       if (count > f.top_k)
-        count = keep_up_to(c, count, cutoff_key(c, count, f.top_k, ws.active, [](const Candidate&) {
-                             return 1.0;
-                           }));
+        count = keep_up_to(c, count, cutoff_key(c, count, f.top_k, ws.active, [](const Candidate&) { return 1.0; }));
       total = weight_of(c, count);
     }
     if (has_top_p) {
@@ -180,8 +165,7 @@ int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
   return key_id(c[count - 1].key);
 }
 
-int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform,
-                 const Workspace& ws) {
+int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform, const Workspace& ws) {
   const Lanes top = set1(max), inverse = set1(f.inverse_temperature);
   const int32_t blocks = (n + kBlock - 1) / kBlock;
   double total = 0.0;
@@ -235,14 +219,11 @@ struct LogprobRow {
   void clear_from(int32_t column) const {
     for (; column < columns; ++column) set(column, -1, -INFINITY, 0);
   }
-  int32_t wanted(const ov_sampling& s, int64_t l) const {
-    return std::min(s.num_logprobs[l], columns - 1);
-  }
+  int32_t wanted(const ov_sampling& s, int64_t l) const { return std::min(s.num_logprobs[l], columns - 1); }
 };
 
 // log-softmax of x over its `n` ids; returns log(sum(exp)).
-double report_top(const LogprobRow& row, const float* x, int32_t n, float max, int32_t wanted,
-                  const Workspace& ws) {
+double report_top(const LogprobRow& row, const float* x, int32_t n, float max, int32_t wanted, const Workspace& ws) {
   const double log_sum = log_sum_exp(x, n, max);
   const int32_t held = top_keys(x, n, wanted, ws.keys);
   for (int32_t i = 0; i < held; ++i) {
@@ -253,15 +234,12 @@ double report_top(const LogprobRow& row, const float* x, int32_t n, float max, i
   return log_sum;
 }
 
-// log-softmax of the distribution that was drawn from: kept candidates over
-// temperature.
-void report_kept(const LogprobRow& row, const float* x, float inverse_temperature, float max,
-                 int32_t wanted, int32_t chosen, int32_t count, const Workspace& ws) {
+// log-softmax of the distribution that was drawn from: kept candidates over temperature.
+void report_kept(const LogprobRow& row, const float* x, float inverse_temperature, float max, int32_t wanted,
+                 int32_t chosen, int32_t count, const Workspace& ws) {
   const Candidate* c = ws.candidates;
   const double log_sum = std::log(weight_of(c, count));
-  const auto value = [&](int32_t id) {
-    return static_cast<double>((x[id] - max) * inverse_temperature) - log_sum;
-  };
+  const auto value = [&](int32_t id) { return static_cast<double>((x[id] - max) * inverse_temperature) - log_sum; };
   int32_t rank = 1;
   for (int32_t i = 0; i < count; ++i) {
     ws.keys[i] = c[i].key;
@@ -269,14 +247,12 @@ void report_kept(const LogprobRow& row, const float* x, float inverse_temperatur
   }
   const int32_t held = std::min(wanted, count);
   std::partial_sort(ws.keys, ws.keys + held, ws.keys + count);
-  for (int32_t i = 0; i < held; ++i)
-    row.set(1 + i, key_id(ws.keys[i]), value(key_id(ws.keys[i])), 1 + i);
+  for (int32_t i = 0; i < held; ++i) row.set(1 + i, key_id(ws.keys[i]), value(key_id(ws.keys[i])), 1 + i);
   row.clear_from(1 + held);
   row.set(0, chosen, value(chosen), rank);
 }
 
-void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, LogprobsMode mode,
-                const Workspace& ws) {
+void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, LogprobsMode mode, const Workspace& ws) {
   const ov_sampling& s = *c.sampling;
   const int64_t l = c.first + i;
   const float* x = c.logits.f32(i);
@@ -284,9 +260,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, L
   const bool reports = mode != LogprobsMode::kNone && wants_logprobs(c, i);
   const RowStats stats = row_stats(x, c.vocab);
 
-  const int32_t status = !stats.is_finite         ? kNotFinite
-                         : stats.max == -INFINITY ? kNothingAllowed
-                                                  : kOk;
+  const int32_t status = !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
   c.out->status[l] = status;
   if (status != kOk) {
     c.out->sampled[l] = target;
@@ -320,8 +294,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, L
   const LogprobRow row(*c.out, l);
   if (mode == LogprobsMode::kRaw) {
     const float* raw = is_changed(s, l) ? scratch.raw_row(i) : x;
-    row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i),
-            rank_of(raw, c.vocab, chosen));
+    row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i), rank_of(raw, c.vocab, chosen));
   } else if (draws) {
     if (kept < 0) kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
     report_kept(row, x, f.inverse_temperature, stats.max, row.wanted(s, l), chosen, kept, ws);
@@ -358,8 +331,7 @@ void penalize(ov_pool* pool, const LogitChunk& c) {
     const int64_t l = c.first + i;
     float* x = c.logits.f32(i);
     if (s.bias_offsets)
-      for (int64_t j = s.bias_offsets[l]; j < s.bias_offsets[l + 1]; ++j)
-        x[s.bias_ids[j]] += s.bias_values[j];
+      for (int64_t j = s.bias_offsets[l]; j < s.bias_offsets[l + 1]; ++j) x[s.bias_ids[j]] += s.bias_values[j];
     if (!s.seen_offsets) return;
     const float repetition = value_or(s.repetition_penalty, l, 1.0f);
     const float frequency = value_or(s.frequency_penalty, l, 0.0f);
@@ -371,9 +343,8 @@ void penalize(ov_pool* pool, const LogitChunk& c) {
       if (s.seen_counts[j] > 0) v -= frequency * static_cast<float>(s.seen_counts[j]) + presence;
     }
   };
-  const int64_t entries =
-      (s.bias_offsets ? s.bias_offsets[c.first + c.rows] - s.bias_offsets[c.first] : 0) +
-      (s.seen_offsets ? s.seen_offsets[c.first + c.rows] - s.seen_offsets[c.first] : 0);
+  const int64_t entries = (s.bias_offsets ? s.bias_offsets[c.first + c.rows] - s.bias_offsets[c.first] : 0) +
+                          (s.seen_offsets ? s.seen_offsets[c.first + c.rows] - s.seen_offsets[c.first] : 0);
   parallel_rows(pool, c.rows, 8 * entries / std::max<int64_t>(c.rows, 1) + 1, penalize_row);
 }
 
@@ -403,12 +374,10 @@ void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scra
     const float* x = c.logits.f32(i);
     const RowStats stats = row_stats(x, c.vocab);
     const LogprobRow row(*c.out, l);
-    if (!stats.is_finite || stats.max == -INFINITY)
-      return row.clear_from(0);  // sample() sets the status
-    *scratch.log_sum(i) = report_top(row, x, c.vocab, stats.max, row.wanted(s, l),
-                                     Workspace(scratch.worker(worker), c.vocab));
-    if (is_changed(s, l))
-      memcpy(scratch.raw_row(i), x, sizeof(float) * static_cast<size_t>(c.vocab));
+    if (!stats.is_finite || stats.max == -INFINITY) return row.clear_from(0);  // sample() sets the status
+    *scratch.log_sum(i) =
+        report_top(row, x, c.vocab, stats.max, row.wanted(s, l), Workspace(scratch.worker(worker), c.vocab));
+    if (is_changed(s, l)) memcpy(scratch.raw_row(i), x, sizeof(float) * static_cast<size_t>(c.vocab));
   });
 }
 

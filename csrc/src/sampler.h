@@ -1,9 +1,8 @@
-// Choosing tokens: penalties, masks, truncation of the distribution, one draw,
-// and the log-probabilities reported with it.
+// Choosing tokens: penalties, masks, truncation of the distribution, one draw, and the log-probabilities reported with
+// it.
 //
-// Rows are independent and each is done by one thread in a fixed order, so a
-// row's token depends on its logits and its own sampling values alone. Knows
-// nothing of: plans, requests, Python.
+// Rows are independent and each is done by one thread in a fixed order, so a row's token depends on its logits and its
+// own sampling values alone. Knows nothing of: plans, requests, Python.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +15,7 @@ namespace ov {
 
 enum class LogprobsMode { kNone, kRaw, kProcessed };
 
-// A chunk of logit rows: row i of `logits` is row first + i of the sampling
-// arrays and of the output.
+// A chunk of logit rows: row i of `logits` is row first + i of the sampling arrays and of the output.
 struct LogitChunk {
   View logits;  // [rows, vocab] f32, changed in place
   int64_t first, rows;
@@ -27,8 +25,7 @@ struct LogitChunk {
   int32_t* last_tokens;
 };
 
-// Memory of the sampler, allocated once per plan; pages are touched only by
-// rows that need them.
+// Memory of the sampler, allocated once per plan; pages are touched only by rows that need them.
 class SamplerScratch {
  public:
   SamplerScratch() = default;
@@ -40,8 +37,7 @@ class SamplerScratch {
                 int32_t chunk_rows);  // false: out of memory
 
   char* worker(int index) const { return memory_ + index * worker_bytes_; }
-  // Unprocessed logits of a chunk row that will be changed before its token is
-  // known.
+  // Unprocessed logits of a chunk row that will be changed before its token is known.
   float* raw_row(int64_t row) const { return raw_ + row * raw_stride_; }
   double* log_sum(int64_t row) const { return log_sums_ + row; }
 
@@ -60,13 +56,10 @@ void penalize(ov_pool* pool, const LogitChunk& chunk);
 // -inf where a row's mask bit is 0.
 void mask(ov_pool* pool, const LogitChunk& chunk);
 
-// Statistics of the logits as they are now, for rows that ask; the chosen id's
-// column is filled in by sample().
+// Statistics of the logits as they are now, for rows that ask; the chosen id's column is filled in by sample().
 void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
 
-// Picks a token per row (or takes the target), sets last_tokens and status, and
-// completes the log-probabilities.
-void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch,
-            LogprobsMode mode);
+// Picks a token per row (or takes the target), sets last_tokens and status, and completes the log-probabilities.
+void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, LogprobsMode mode);
 
 }  // namespace ov

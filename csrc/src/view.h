@@ -1,5 +1,4 @@
-// A matrix as kernels see it: rows at a byte stride. Knows nothing of: plans,
-// arenas.
+// A matrix as kernels see it: rows at a byte stride. Knows nothing of: plans, arenas.
 #pragma once
 
 #include <cstdint>

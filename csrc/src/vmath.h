@@ -1,9 +1,7 @@
-// Elementary functions on sixteen lanes, and sine and cosine for rotary
-// embeddings.
+// Elementary functions on sixteen lanes, and sine and cosine for rotary embeddings.
 //
-// Written here, not taken from libm, so that results depend on the ISA level
-// alone. Maximum errors against float64 are stated at each function and tested
-// in tests/unit/ops/test_elementwise.py. NaN goes through. Knows nothing of:
+// Written here, not taken from libm, so that results depend on the ISA level alone. Maximum errors against float64 are
+// stated at each function and tested in tests/unit/ops/test_elementwise.py. NaN goes through. Knows nothing of:
 // tensors, threads.
 #pragma once
 
@@ -11,8 +9,7 @@
 
 namespace ov {
 
-// e^x. Relative error <= 2e-7; 0 below -87.33, inf above 88.72. Cody-Waite
-// reduction and a polynomial of degree 6 on
+// e^x. Relative error <= 2e-7; 0 below -87.33, inf above 88.72. Cody-Waite reduction and a polynomial of degree 6 on
 // [-ln2/2, ln2/2] (coefficients of SLEEF's expf).
 inline Lanes vexp(Lanes x) {
   const Lanes low = set1(-87.336544f), high = set1(89.0f);  // no denormals: they are slow
@@ -30,8 +27,7 @@ inline Lanes vexp(Lanes x) {
   return select(less(x, low), set1(0.0f), times_power_of_2(p, n));
 }
 
-// tanh x. Error <= 3e-7 relative. Cephes: odd polynomial below 0.625, else from
-// e^2x.
+// tanh x. Error <= 3e-7 relative. Cephes: odd polynomial below 0.625, else from e^2x.
 inline Lanes vtanh(Lanes x) {
   const Lanes a = abs(x);
   const Lanes z = x * x;
@@ -45,12 +41,11 @@ inline Lanes vtanh(Lanes x) {
   return select(less(a, set1(0.625f)), small, copy_sign(big, x));
 }
 
-// x / (1 + e^-x). Relative error <= 5e-7 down to -87, below that 0 within
-// 1e-36.
+// x / (1 + e^-x). Relative error <= 5e-7 down to -87, below that 0 within 1e-36.
 inline Lanes silu(Lanes x) { return x / (set1(1.0f) + vexp(set1(0.0f) - x)); }
 
-// x * Phi(x), Phi by the complementary error function's Chebyshev fit
-// (Numerical Recipes, erfcc). Error <= 5e-7 of max(|x|, 1).
+// x * Phi(x), Phi by the complementary error function's Chebyshev fit (Numerical Recipes, erfcc). Error <= 5e-7 of
+// max(|x|, 1).
 inline Lanes gelu_erf(Lanes x) {
   const Lanes z = abs(x) * set1(0.70710678118654752f);
   const Lanes t = set1(1.0f) / fma(set1(0.5f), z, set1(1.0f));
@@ -69,16 +64,14 @@ inline Lanes gelu_erf(Lanes x) {
   return select(less_equal(x, x), x * phi, x);
 }
 
-// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x / (1 + e^(-2u)). Error <=
-// 5e-7 of max(|x|, 1).
+// 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) = x / (1 + e^(-2u)). Error <= 5e-7 of max(|x|, 1).
 inline Lanes gelu_tanh(Lanes x) {
   const Lanes u = set1(0.79788456080286536f) * x * fma(set1(0.044715f), x * x, set1(1.0f));
   return x / (set1(1.0f) + vexp(set1(-2.0f) * u));
 }
 
-// cos and sin of n arguments, |x| <= 2^20, within half an ulp of f32 (evaluated
-// in f64: three-part Cody-Waite reduction by pi/2, then Taylor polynomials on
-// [-pi/4, pi/4]), times scaling.
+// cos and sin of n arguments, |x| <= 2^20, within half an ulp of f32 (evaluated in f64: three-part Cody-Waite reduction
+// by pi/2, then Taylor polynomials on [-pi/4, pi/4]), times scaling.
 inline void sin_cos(const float* x, int64_t n, float scaling, float* cos_out, float* sin_out) {
   for (int64_t i = 0; i < n; ++i) {
     const double a = static_cast<double>(x[i]);
@@ -88,21 +81,18 @@ inline void sin_cos(const float* x, int64_t n, float scaling, float* cos_out, fl
     r = r - k * 6.07710050630396597660e-11;
     r = r - k * 2.02226624879595063154e-21;
     const double z = r * r;
-    const double s =
-        r +
-        r * z *
-            (-1.66666666666666666667e-1 +
-             z * (8.33333333333333333333e-3 +
-                  z * (-1.98412698412698412698e-4 +
-                       z * (2.75573192239858906526e-6 +
-                            z * (-2.50521083854417187751e-8 + z * 1.60590438368216145994e-10)))));
+    const double s = r + r * z *
+                             (-1.66666666666666666667e-1 +
+                              z * (8.33333333333333333333e-3 +
+                                   z * (-1.98412698412698412698e-4 +
+                                        z * (2.75573192239858906526e-6 +
+                                             z * (-2.50521083854417187751e-8 + z * 1.60590438368216145994e-10)))));
     const double c =
         1.0 + z * (-0.5 + z * (4.16666666666666666667e-2 +
                                z * (-1.38888888888888888889e-3 +
                                     z * (2.48015873015873015873e-5 +
                                          z * (-2.75573192239858906526e-7 +
-                                              z * (2.08767569878680989792e-9 +
-                                                   z * -1.14707455977297247139e-11))))));
+                                              z * (2.08767569878680989792e-9 + z * -1.14707455977297247139e-11))))));
     const int64_t quadrant = static_cast<int64_t>(k) & 3;
     const double sine = (quadrant & 1) ? c : s;
     const double cosine = (quadrant & 1) ? s : c;
