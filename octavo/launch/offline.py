@@ -6,6 +6,8 @@ Knows nothing of: progress bars, HTTP.
 
 from __future__ import annotations
 
+import logging
+
 from octavo.config.args import EngineArgs
 from octavo.core.engine_core import EngineCore
 from octavo.envs import read_environ
@@ -16,6 +18,8 @@ from octavo.launch.engine_config import find_engine_config
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 
+logger = logging.getLogger(__name__)
+
 
 def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | None]:
     """A loaded engine and the model's chat template, if it has one.
@@ -24,7 +28,12 @@ def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | No
         ConfigError: an option does not fit, or there is no such model.
         StartupError: the model cannot be loaded.
     """
-    config = find_engine_config(args, read_environ())
+    env = read_environ()
+    for warning in (*args.warnings, *env.warnings):
+        logger.warning("%s", warning)
+    config = find_engine_config(args, env)
+    for note in config.notes:
+        logger.info("%s", note)
     model = config.model
     tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
     core = EngineCore(config, make_executor(config))

@@ -161,8 +161,8 @@ class Hello(msgspec.Struct, array_like=True, tag="hello"):
 class Ready(msgspec.Struct, array_like=True, tag="ready"):
     """Core -> front end: it can answer a completion now.
 
-    `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` are
-    warnings to log in the front end too; `phases` is the core's share of the start-up table.
+    `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` is
+    what the core has logged about its plan; `phases` is its share of the start-up table.
     """
 
     engine_index: int
