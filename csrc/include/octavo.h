@@ -24,7 +24,9 @@ OV_API size_t ov_sizeof(const char* struct_name); /* for the mirror test; 0: unk
 
 /* ---- thread pool: the caller's thread takes part as worker 0 ---------------------------------------------------- */
 typedef struct ov_pool ov_pool;
-/* cpus: num_threads CPU numbers to pin to, or NULL. spin_us = 0: never spin (CPU quota below thread count). */
+/* cpus: num_threads CPU numbers to pin workers to, or NULL; the caller's thread (entry 0) is left where it is, since the
+ * threads it starts later would inherit its CPU. spin_us: how long a worker looks for work before it sleeps in a futex;
+ * 0: never spins (CPU quota below thread count). */
 OV_API ov_pool* ov_pool_create(int num_threads, const int32_t* cpus, int spin_us);
 OV_API void ov_pool_destroy(ov_pool* pool);
 
@@ -76,6 +78,8 @@ typedef struct ov_kv_layer {
 } ov_kv_layer;
 
 /* ---- plan -------------------------------------------------------------------------------------------------------- */
+/* L buffers: one that an instruction of the sample segment has as output holds logit_chunk rows, those of the chunk at
+ * hand; every other holds up to max_tokens rows, of which the sample segment sees its chunk's. */
 enum ov_rows { OV_ROWS_T = 0, OV_ROWS_R = 1, OV_ROWS_L = 2 };
 
 /* A place in the activation arena: rows x cols of dtype; row r starts at offset_bytes + r * stride_bytes. */
@@ -117,8 +121,11 @@ enum ov_op {
   OV_OP_LM_HEAD,    /* sample segment: out0[L,V] f32 = in0 W0^T */
   OV_OP_PENALIZE,   /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
   OV_OP_MASK,       /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
-  OV_OP_LOGPROBS, /* sample segment: log-softmax statistics of in0 for rows that ask (i0: 0 raw, 1 after processing) */
-  OV_OP_SAMPLE,   /* sample segment: temperature, top-k, top-p, min-p, draw; writes sampled ids and last_tokens */
+  OV_OP_LOGPROBS,   /* sample segment: log-softmax of rows that ask. i0 = 0: raw, of in0 as it is at this point (a row
+                         that penalties or masks will change is copied aside, so that the drawn id can be looked up);
+                         i0 = 1: processed, of the distribution SAMPLE draws from, and computed there */
+  OV_OP_SAMPLE,     /* sample segment: greedy, or temperature -> min-p -> top-k -> top-p -> one draw; writes sampled ids
+                         and last_tokens; completes the log-probabilities */
 };
 
 typedef struct ov_instr {
@@ -194,13 +201,14 @@ typedef struct ov_sampling {
 } ov_sampling;
 
 typedef struct ov_sample_output {
-  int32_t* sampled;     /* [L]: id, or the target */
-  int32_t* status;      /* [L]: 0 ok, 1 NaN in logits, 2 nothing allowed */
-  int32_t max_logprobs; /* K: columns below are K+1, chosen first, then by falling logit, ties to the lowest id */
+  int32_t* sampled; /* [L]: id, or the target */
+  int32_t* status;  /* [L]: 0 ok, 1 NaN or +inf in the logits, 2 nothing allowed; else sampled is -1 or the target */
+  int32_t max_logprobs; /* K: columns below are K+1: chosen id first, then by falling logit, ties to the lowest id.
+                           Unused columns, and all of a failed row: id -1, value -inf, rank 0 */
   int32_t pad_;
   int32_t* logprob_ids;   /* [L, K+1] or NULL */
   float* logprob_values;  /* [L, K+1] */
-  int32_t* logprob_ranks; /* [L, K+1], from 1 */
+  int32_t* logprob_ranks; /* [L, K+1]; of the chosen id: 1 + number of larger logits; of the others: their place */
 } ov_sample_output;
 
 typedef struct ov_plan ov_plan;
