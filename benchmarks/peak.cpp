@@ -45,7 +45,7 @@ void int8_steps(int) {
   for (auto& x : acc) x = _mm512_setzero_si512();
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : acc) x = _mm512_dpbusd_epi32(x, a, b);
+    for (int j = 0; j < 12; ++j) acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
     asm volatile("" : "+v"(a), "+v"(b));
   }
   for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
@@ -58,7 +58,8 @@ void int8_steps(int) {
   for (auto& x : acc) x = _mm256_setzero_si256();
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 8
-    for (auto& x : acc) x = _mm256_add_epi32(x, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
+    for (int j = 0; j < 8; ++j)
+      acc[j] = _mm256_add_epi32(acc[j], _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
     asm volatile("" : "+x"(a), "+x"(b));
   }
   for (int i = 1; i < 8; ++i) acc[0] = _mm256_add_epi32(acc[0], acc[i]);
@@ -74,7 +75,7 @@ void bf16_steps(int) {
   for (auto& x : acc) x = _mm512_setzero_ps();
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : acc) x = _mm512_dpbf16_ps(x, (__m512bh)a, (__m512bh)b);
+    for (int j = 0; j < 12; ++j) acc[j] = _mm512_dpbf16_ps(acc[j], (__m512bh)a, (__m512bh)b);
     asm volatile("" : "+v"(a), "+v"(b));
   }
   for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
@@ -98,7 +99,7 @@ void f32_steps(int) {
   for (auto& x : acc) x = float_set(0.0f);
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (auto& x : acc) x = float_fma(a, b, x);
+    for (int j = 0; j < 12; ++j) acc[j] = float_fma(a, b, acc[j]);
     asm volatile("" : "+x"(a), "+x"(b));
   }
   float out[16];

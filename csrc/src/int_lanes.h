@@ -142,11 +142,39 @@ inline Lanes load_f16(const uint16_t* p) { OV_EACH_FLOAT(from_f16(p[i])); }
 #endif
 
 inline int32_t max_lanes(IntLanes a) {
-  int32_t t[kLanes];
-  store_int(t, a);
-  int32_t m = t[0];
-  for (int i = 1; i < kLanes; ++i) m = t[i] > m ? t[i] : m;
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+  const __m256i half = _mm256_max_epi32(_mm512_castsi512_si256(a.v), _mm512_extracti64x4_epi64(a.v, 1));
+#else
+  const __m256i half = _mm256_max_epi32(a.lo, a.hi);
+#endif
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+#else
+  int32_t m = a.v[0];
+  for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
+#endif
+}
+
+// Sums of q[0..15] and q[16..31].
+inline void sum_halves(const int8_t* q, int32_t* sums) {
+#if defined(__AVX2__)
+  // as unsigned bytes 128 higher, eight at a time
+  const __m256i high = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)),
+                                        _mm256_set1_epi8(static_cast<char>(0x80)));
+  const __m256i eights = _mm256_sad_epu8(high, _mm256_setzero_si256());
+  const __m256i pairs = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
+  sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(pairs)) - 16 * 128;
+  sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(pairs, 1)) - 16 * 128;
+#else
+  for (int half = 0; half < 2; ++half) {
+    int32_t s = 0;
+    for (int i = 0; i < 16; ++i) s += q[16 * half + i];
+    sums[half] = s;
+  }
+#endif
 }
 
 }  // namespace ov

@@ -20,24 +20,17 @@ A8Layout a8_layout(int64_t cols) {
 // Below this a group is treated as zero: 127 / amax would overflow.
 static constexpr float kSmallestAmax = 1e-36f;
 
-static inline int32_t sum_of_16(const int8_t* q) {
-  int32_t s = 0;
-  for (int i = 0; i < 16; ++i) s += q[i];
-  return s;
+// Largest magnitude of 32 values. Compared as integers, where a NaN is larger than every number: it decides the scale.
+static inline float group_amax(const float* x) {
+  const IntLanes magnitude = set1_int(0x7fffffff);
+  const IntLanes a = as_int(load(x)) & magnitude, b = as_int(load(x + kLanes)) & magnitude;
+  return bits_float(static_cast<uint32_t>(max_lanes(max(a, b))));
 }
 
-static inline void quantize_group(Lanes a, Lanes b, int8_t* q, float* scale, float* sum, int32_t* sum16) {
-  // compared as integers, a NaN is larger than every number, so it decides the scale
-  const IntLanes magnitude = set1_int(0x7fffffff);
-  const float amax = bits_float(static_cast<uint32_t>(max_lanes(max(as_int(a) & magnitude, as_int(b) & magnitude))));
-  const float inverse = amax < kSmallestAmax ? 0.0f : 127.0f / amax;
-  const Lanes factor = set1(inverse);
-  store_int8(q, to_int(a * factor));
-  store_int8(q + 16, to_int(b * factor));
-  sum16[0] = sum_of_16(q);
-  sum16[1] = sum_of_16(q + 16);
-  *scale = amax < kSmallestAmax ? 0.0f : amax / 127.0f;
-  *sum = *scale * static_cast<float>(sum16[0] + sum16[1]);
+static inline void quantize_group(const float* x, float factor, int8_t* q) {
+  const Lanes f = set1(factor);
+  store_int8(q, to_int(load(x) * f));
+  store_int8(q + kLanes, to_int(load(x + kLanes) * f));
 }
 
 static void prepare_a8(const float* in, int64_t cols, char* out) {
@@ -47,12 +40,27 @@ static void prepare_a8(const float* in, int64_t cols, char* out) {
   float* sum = reinterpret_cast<float*>(out + l.sum);
   int32_t* sum16 = reinterpret_cast<int32_t*>(out + l.sum16);
   const int64_t whole = cols / 32;
-  for (int64_t g = 0; g < whole; ++g)
-    quantize_group(load(in + 32 * g), load(in + 32 * g + 16), q + 32 * g, scale + g, sum + g, sum16 + 2 * g);
-  if (whole < l.groups) {
-    alignas(64) float tail[32] = {};
-    memcpy(tail, in + 32 * whole, static_cast<size_t>(cols - 32 * whole) * sizeof(float));
-    quantize_group(load(tail), load(tail + 16), q + 32 * whole, scale + whole, sum + whole, sum16 + 2 * whole);
+  alignas(64) float tail[32] = {};
+  if (whole < l.groups) memcpy(tail, in + 32 * whole, static_cast<size_t>(cols - 32 * whole) * sizeof(float));
+  const auto group = [&](int64_t g) { return g < whole ? in + 32 * g : tail; };
+  // sixteen groups at a time, so that their divisions are two vector divisions
+  for (int64_t first = 0; first < l.groups; first += kLanes) {
+    const int count = static_cast<int>(l.groups - first < kLanes ? l.groups - first : kLanes);
+    alignas(64) float amax[kLanes] = {}, factor[kLanes];
+    for (int i = 0; i < count; ++i) amax[i] = group_amax(group(first + i));
+    const Lanes m = load(amax);
+    const Mask is_zero = less(m, set1(kSmallestAmax));
+    store(factor, select(is_zero, set1(0.0f), set1(127.0f) / m));
+    const Lanes s = select(is_zero, set1(0.0f), m / set1(127.0f));
+    store_part(scale + first, s, count);
+    alignas(64) float total[kLanes] = {};
+    for (int i = 0; i < count; ++i) {
+      const int64_t g = first + i;
+      quantize_group(group(g), factor[i], q + 32 * g);
+      sum_halves(q + 32 * g, sum16 + 2 * g);
+      total[i] = static_cast<float>(sum16[2 * g] + sum16[2 * g + 1]);
+    }
+    store_part(sum + first, s * load(total), count);
   }
 }
 

@@ -21,37 +21,80 @@ void weight_layout(ov_weight* w) {
 
 namespace {
 
+// Sixteen rows of the source; rows past n are a block of zeros again and again.
 struct SourceRows {
-  const uint8_t* row[kTileColumns];  // nullptr past n
+  const uint8_t* row[kTileColumns];
+  int64_t step[kTileColumns];  // 1, or 0 for rows past n
+
+  template <int Kind>
+  const uint8_t* block(int c, int64_t b) const {
+    return row[c] + step[c] * b * Block<Kind>::kBytes;
+  }
 };
 
-// 16 rows x 32 codes to eight quads.
-template <int Kind>
-void gather_quads(const SourceRows& rows, int64_t group, uint8_t (&quads)[8][64]) {
-  using B = Block<Kind>;
-  const int64_t block = group * 32 / B::kBlock;
-  const int within = static_cast<int>(group % (B::kBlock / 32));
-  for (int c = 0; c < kTileColumns; ++c) {
-    uint8_t codes[32] = {};
-    if (rows.row[c]) B::codes(rows.row[c] + block * B::kBytes, within, codes);
-    for (int q = 0; q < 8; ++q) memcpy(quads[q] + 4 * c, codes + 4 * q, 4);
+alignas(64) constexpr uint8_t kZeros[1024] = {};  // a piece of 256 values of any type
+
+// Bit 4 q + r of a word to bit 8 r + q: the high bits of a block of 32 to those of a column's eight quads.
+inline uint32_t quad_bits(uint32_t x) {
+  uint32_t out = 0;
+  for (int r = 0; r < 4; ++r) {
+    uint32_t y = x >> r & 0x11111111u;
+    y = (y | y >> 3) & 0x03030303u;
+    y = (y | y >> 6) & 0x000f000fu;
+    y = (y | y >> 12) & 0xffu;
+    out |= y << 8 * r;
   }
+  return out;
 }
 
+// Q4_0, Q4_1, Q5_0, Q5_1: byte i of a block holds values i and i + 16, as the low plane of a tile does, so that codes only
+// change places.
 template <int Kind>
-void pack_codes(const uint8_t (&quads)[8][64], uint8_t* out) {
-  if constexpr (Tile<Kind>::kBits == 8) {
+void pack_nibble_group(const SourceRows& rows, int64_t group, uint8_t* scales, uint8_t* codes) {
+  using B = Block<Kind>;
+  constexpr int kCodesAt = B::kBytes - 16;
+  uint32_t head[16], high[16];
+  for (int c = 0; c < kTileColumns; ++c) {
+    const uint8_t* block = rows.block<Kind>(c, group);
+    memcpy(&head[c], block, 4);
+    if constexpr (B::kBits == 5) memcpy(&high[c], block + kCodesAt - 4, 4);
+    for (int j = 0; j < 4; ++j) memcpy(codes + 64 * j + 4 * c, block + kCodesAt + 4 * j, 4);
+  }
+  if constexpr (B::kBits == 5) {
+    for (int c = 0; c < kTileColumns; ++c) high[c] = quad_bits(high[c]);
+    memcpy(codes + Tile<Kind>::kHighAt, high, 64);
+  }
+  uint16_t half[32];
+  for (int c = 0; c < kTileColumns; ++c) {
+    half[c] = static_cast<uint16_t>(head[c]);
+    half[16 + c] = static_cast<uint16_t>(head[c] >> 16);
+  }
+  memcpy(scales, half, Tile<Kind>::kScaleBytes);
+}
+
+// Any other kind, through bytes: 16 rows x 32 codes to eight quads, and these to planes.
+template <int Kind>
+void pack_group(const SourceRows& rows, int64_t group, uint8_t* out) {
+  using B = Block<Kind>;
+  constexpr int kGroups = B::kBlock / 32;
+  alignas(64) uint8_t quads[8][64];
+  for (int c = 0; c < kTileColumns; ++c) {
+    uint8_t codes[32];
+    B::codes(rows.block<Kind>(c, group / kGroups), static_cast<int>(group % kGroups), codes);
+    for (int q = 0; q < 8; ++q) memcpy(quads[q] + 4 * c, codes + 4 * q, 4);
+  }
+  if constexpr (B::kBits == 8) {
     memcpy(out, quads, sizeof quads);
     return;
   }
   for (int j = 0; j < 4; ++j)
     for (int i = 0; i < 64; ++i) out[64 * j + i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
   uint8_t* high = out + Tile<Kind>::kHighAt;
-  if constexpr (Tile<Kind>::kBits == 5) {
+  if constexpr (B::kBits == 5) {
     memset(high, 0, 64);
     for (int j = 0; j < 8; ++j)
       for (int i = 0; i < 64; ++i) high[i] = static_cast<uint8_t>(high[i] | (quads[j][i] >> 4) << j);
-  } else if constexpr (Tile<Kind>::kBits == 6) {
+  } else if constexpr (B::kBits == 6) {
     memset(high, 0, 128);
     for (int j = 0; j < 8; ++j)
       for (int i = 0; i < 64; ++i) {
@@ -62,29 +105,25 @@ void pack_codes(const uint8_t (&quads)[8][64], uint8_t* out) {
 }
 
 template <int Kind>
-void pack_scales(const SourceRows& rows, int64_t blocks, uint8_t* out) {
+void pack_scales(const SourceRows& rows, int64_t b, uint8_t* out) {
   using B = Block<Kind>;
-  for (int64_t b = 0; b < blocks; ++b, out += Tile<Kind>::kScaleBytes) {
-    memset(out, 0, Tile<Kind>::kScaleBytes);
-    uint16_t* halves = reinterpret_cast<uint16_t*>(out);
-    for (int c = 0; c < kTileColumns; ++c) {
-      if (!rows.row[c]) continue;
-      const uint8_t* block = rows.row[c] + b * B::kBytes;
-      halves[c] = B::scale(block);
-      if constexpr (B::kMinimum) halves[16 + c] = B::minimum(block);
-      if constexpr (B::kHalves) {
-        for (int i = 0; i < 16; ++i) out[32 + 16 * i + c] = static_cast<uint8_t>(B::sub_scale16(block, i));
-      } else if constexpr (B::kSuper) {
-        uint32_t six[16], word[3] = {};
-        for (int j = 0; j < 8; ++j) {
-          six[j] = B::sub_scale(block, j);
-          six[8 + j] = B::sub_minimum(block, j);
-        }
-        for (int j = 0; j < 15; ++j) word[j / 5] |= six[j] << 6 * (j % 5);
-        for (int i = 0; i < 3; ++i) {
-          word[i] |= (six[15] >> 2 * i & 3u) << 30;
-          memcpy(out + 64 + 64 * i + 4 * c, &word[i], 4);
-        }
+  uint16_t* halves = reinterpret_cast<uint16_t*>(out);
+  for (int c = 0; c < kTileColumns; ++c) {
+    const uint8_t* block = rows.block<Kind>(c, b);
+    halves[c] = B::scale(block);
+    if constexpr (B::kMinimum) halves[16 + c] = B::minimum(block);
+    if constexpr (B::kHalves) {
+      for (int i = 0; i < 16; ++i) out[32 + 16 * i + c] = static_cast<uint8_t>(B::sub_scale16(block, i));
+    } else if constexpr (B::kSuper) {
+      uint32_t six[16], word[3] = {};
+      for (int j = 0; j < 8; ++j) {
+        six[j] = B::sub_scale(block, j);
+        six[8 + j] = B::sub_minimum(block, j);
+      }
+      for (int j = 0; j < 15; ++j) word[j / 5] |= six[j] << 6 * (j % 5);
+      for (int i = 0; i < 3; ++i) {
+        word[i] |= (six[15] >> 2 * i & 3u) << 30;
+        memcpy(out + 64 + 64 * i + 4 * c, &word[i], 4);
       }
     }
   }
@@ -92,18 +131,33 @@ void pack_scales(const SourceRows& rows, int64_t blocks, uint8_t* out) {
 
 template <int Kind>
 void pack_quantized_tile(const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
+  using B = Block<Kind>;
   const int64_t scale_bytes = tile_scale_bytes<Kind>(w.k);
-  pack_scales<Kind>(rows, w.k / Block<Kind>::kBlock, tile);
   memset(tile + scale_bytes, 0, static_cast<size_t>(w.scale_bytes - scale_bytes));
   uint8_t* codes = tile + w.scale_bytes;
   for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes) {
-    alignas(64) uint8_t quads[8][64];
-    gather_quads<Kind>(rows, g, quads);
-    pack_codes<Kind>(quads, codes);
+    if constexpr (!B::kSuper && B::kBits < 8) {
+      pack_nibble_group<Kind>(rows, g, tile + g * Tile<Kind>::kScaleBytes, codes);
+    } else {
+      constexpr int64_t kGroups = B::kBlock / 32;
+      if (g % kGroups == 0) pack_scales<Kind>(rows, g / kGroups, tile + g / kGroups * Tile<Kind>::kScaleBytes);
+      pack_group<Kind>(rows, g, codes);
+    }
   }
 }
 
-// Through f32 in pieces of 256 values of k, a multiple of every block.
+// F32 as F32 and BF16 as BF16 with even k: words of four bytes change places.
+void pack_words(const SourceRows& rows, int64_t words, uint8_t* tile) {
+  constexpr int64_t kPiece = 16;  // a cache line of each row
+  for (int64_t first = 0; first < words; first += kPiece) {
+    const int64_t end = first + kPiece < words ? first + kPiece : words;
+    for (int c = 0; c < kTileColumns; ++c)
+      for (int64_t i = first; i < end; ++i)
+        memcpy(tile + 64 * i + 4 * c, rows.step[c] ? rows.row[c] + 4 * i : kZeros, 4);
+  }
+}
+
+// Anything else as floats, through f32 in pieces of 256 values of k, a multiple of every block.
 void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
   constexpr int64_t kPiece = 256;
   const TypeInfo& type = *type_info(src_type);
@@ -111,8 +165,8 @@ void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, u
   for (int64_t k0 = 0; k0 < w.k; k0 += kPiece) {
     const int64_t count = w.k - k0 < kPiece ? w.k - k0 : kPiece;
     for (int c = 0; c < kTileColumns; ++c) {
-      memset(piece[c], 0, sizeof piece[c]);
-      if (rows.row[c]) to_f32(src_type, rows.row[c] + k0 / type.block * type.block_bytes, count, piece[c]);
+      to_f32(src_type, rows.row[c] + rows.step[c] * (k0 / type.block * type.block_bytes), count, piece[c]);
+      if (count % 2) piece[c][count] = 0.0f;
     }
     if (w.kind == OV_F32) {
       float* out = reinterpret_cast<float*>(tile) + k0 * kTileColumns;
@@ -138,10 +192,14 @@ void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* ro
     for (int64_t c = 0; c < kTileColumns; ++c) {
       const int64_t r = t * kTileColumns + c;
       const int64_t source = r < weight.n && row_perm ? row_perm[r] : r;
-      rows.row[c] = r < weight.n ? static_cast<const uint8_t*>(src) + source * row_bytes : nullptr;
+      rows.row[c] = r < weight.n ? static_cast<const uint8_t*>(src) + source * row_bytes : kZeros;
+      rows.step[c] = r < weight.n;
     }
     uint8_t* tile = weight.data + t * weight.tile_bytes;
-    if (!visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, tile); }))
+    if (visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, tile); })) return;
+    if (weight.kind == src_type && row_bytes % 4 == 0)
+      pack_words(rows, row_bytes / 4, tile);
+    else
       pack_float_tile(src_type, rows, weight, tile);
   });
 }
