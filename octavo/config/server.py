@@ -1,6 +1,6 @@
 """`ServerConfig`: what the HTTP side needs to know, resolved and frozen.
 
-Made in: `octavo/config/resolve.py`. Read by: `octavo/api`, `octavo/cli/serve.py`.
+Made in: `octavo/config/resolve_server.py`. Read by: `octavo/api`, `octavo/cli/serve.py`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
     bind and listen -> answer 503 -> start the core's process -> configuration -> web stack,
     tokenizer, app (the core loads meanwhile) -> handshake -> serve -> drain -> exit code
 
-What is slow to import is in `octavo/launch/front_end.py`, which is imported once the core's process
-is on its way.
+What is slow to import is imported once the core's process is on its way.
 
 Neighbours: `octavo/cli/serve_run.py` (caller), `octavo/launch/core.py` (the child).
 Runs in: API process, main thread. Owns: the order of start-up and of the end.
@@ -23,10 +22,9 @@ from octavo.api.listener import bind, tls_context
 from octavo.api.starting import StartingResponder
 from octavo.config.args import EngineArgs, ServerArgs
 from octavo.config.log_settings import resolve_logging
-from octavo.config.resolve import resolve_server
+from octavo.config.resolve_server import resolve_server
 from octavo.envs import Env
 from octavo.frontend.core_manager import CoreEngineProcManager
-from octavo.launch.engine_config import find_engine_config
 from octavo.metrics.startup import StartupTimeline
 from octavo.transport.start_signals import StartSignals
 
@@ -64,6 +62,10 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: S
         stack.callback(manager.close)
         signals.on_stop(manager.abandon)
         timeline.end("start EngineCore")
+
+        # the model's and the device's side: from here on while the core's process starts
+        from octavo.launch.engine_config import find_engine_config
+
         config = find_engine_config(engine_args, env, chat_template=server_args.chat_template)
         for note in config.notes:
             logger.info("%s", note)
@@ -71,7 +73,7 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: S
         timeline.end("model facts, configuration")
         responder.phase = "loading"
 
-        # uvicorn, msgspec types, tokenizers: while the core's process starts, not before
+        # uvicorn, tokenizers, the API: once the core has its configuration
         from octavo.launch.front_end import FrontEnd
 
         timeline.end("import web stack")
