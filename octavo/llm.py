@@ -17,8 +17,9 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
 
 from octavo.api.openai.chat_prompt import ChatPrompt
 from octavo.config.args import EngineArgs
@@ -219,8 +220,7 @@ class LLM:
             )
 
 
-@dataclass(slots=True)
-class _Chat:
+class _Chat(msgspec.Struct):
     """One conversation as `ChatPrompt` reads it."""
 
     messages: list[dict[str, Any]]

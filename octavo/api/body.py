@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -37,8 +36,7 @@ class ClientDisconnected(Exception):
     """The client went away before its request was complete; there is nobody to answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed(Generic[T]):
+class Parsed(msgspec.Struct, Generic[T], frozen=True):
     """A request and the names of the top-level fields that nobody knows."""
 
     request: T

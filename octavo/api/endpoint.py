@@ -8,7 +8,8 @@ Knows nothing of: what the handlers do.
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, field
+
+import msgspec
 
 from octavo.api.asgi import Handler, Receive, Scope, Send, header
 from octavo.api.body import ClientDisconnected
@@ -18,8 +19,7 @@ from octavo.errors import RequestError
 MAX_REQUEST_ID_LENGTH = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(msgspec.Struct, frozen=True):
     """One route. `request`, `response` and `event` are msgspec types for the document; a string
     response is a media type without schema."""
 
@@ -33,7 +33,7 @@ class Operation:
     event: type | None = None  # of the stream, if the route can stream
     errors: tuple[type[BaseException], ...] = ()
     is_open: bool = False  # needs no key
-    path_params: dict[str, str] = field(default_factory=dict)  # name -> description
+    path_params: dict[str, str] = {}  # name -> description
 
 
 def request_id(scope: Scope) -> str:

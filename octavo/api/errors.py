@@ -10,7 +10,6 @@ Runs in: API process. Owns: the table. Knows nothing of: routes, the engine.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import msgspec
 
@@ -35,8 +34,7 @@ class ErrorResponse(msgspec.Struct):
     error: ErrorBody
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRow:
+class ErrorRow(msgspec.Struct, frozen=True):
     """One row of the table."""
 
     status: int
@@ -53,7 +51,9 @@ TABLE: dict[type[BaseException], ErrorRow] = {
     errors.ModelNotFound: ErrorRow(404, "NotFoundError", "model_not_found"),
     errors.NotFound: ErrorRow(404, "NotFoundError"),
     errors.MethodNotAllowed: ErrorRow(405, "MethodNotAllowedError"),
+    errors.RequestTooSlow: ErrorRow(408, "RequestTimeoutError"),
     errors.BodyTooLarge: ErrorRow(413, "RequestEntityTooLargeError"),
+    errors.HeadTooLarge: ErrorRow(431, "RequestHeaderFieldsTooLargeError"),
     errors.EngineError: ErrorRow(500, "InternalServerError"),
     errors.GenerationFailed: ErrorRow(500, "InternalServerError"),
     errors.EngineDead: ErrorRow(500, "InternalServerError"),

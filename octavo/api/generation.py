@@ -12,7 +12,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import msgspec
@@ -52,8 +51,7 @@ class Reply(Protocol):
         """What was said so far, for the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One generation request, checked as far as HTTP can."""
 
     request_id: str
@@ -63,7 +61,7 @@ class Job:
     stream: bool
     priority: int = 0
     cache_salt: str | None = None
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    headers: list[tuple[bytes, bytes]] = []
 
 
 class Generator:

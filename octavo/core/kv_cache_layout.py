@@ -5,11 +5,10 @@ Runs in: EngineCore. Knows nothing of: which blocks there are, who holds them, b
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class KVCacheLayout:
+class KVCacheLayout(msgspec.Struct, frozen=True):
     """Sizes from which tokens become blocks.
 
     Attributes:

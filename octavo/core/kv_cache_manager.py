@@ -10,7 +10,7 @@ Runs in: EngineCore. Owns: block tables. Knows nothing of: queues, budgets, tens
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.core.block_hash import chain_seed, group_key, hash_blocks
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
@@ -19,16 +19,14 @@ from octavo.core.request import Request
 from octavo.messages.kv_cache import KVCacheConfig
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixHit:
+class PrefixHit(msgspec.Struct, frozen=True):
     """A prefix found in the cache: per group a table of its blocks (nobody holds them yet)."""
 
     num_tokens: int
     tables: list[list[int]]
 
 
-@dataclass(slots=True)
-class HeldBlocks:
+class HeldBlocks(msgspec.Struct):
     """What one request holds. `num_named` blocks at the start of each table have been named."""
 
     tables: list[list[int]]

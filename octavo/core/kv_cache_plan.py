@@ -16,7 +16,8 @@ Knows nothing of: tensors, requests, where the memory numbers come from.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.config.engine import CacheConfig
 from octavo.core.kv_cache_layout import KVCacheLayout
@@ -29,8 +30,7 @@ DEFAULT_TOKENS = 65_536
 MAX_WINDOW_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class KVCachePlan:
+class KVCachePlan(msgspec.Struct, frozen=True):
     """The result.
 
     Attributes:

@@ -7,15 +7,14 @@ Knows nothing of: queues, who is served first, where blocks come from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request
 from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
 
 
-@dataclass(slots=True)
-class ScheduledStep:
+class ScheduledStep(msgspec.Struct):
     """A step that has been handed to the executor and whose result is awaited.
 
     `named` are the blocks that became findable because this step fills them, by request. `void` are
@@ -24,8 +23,8 @@ class ScheduledStep:
 
     output: SchedulerOutput
     requests: list[Request]
-    named: dict[Request, list[int]] = field(default_factory=dict)
-    void: set[Request] = field(default_factory=set)
+    named: dict[Request, list[int]] = {}
+    void: set[Request] = set()
 
 
 class StepBuilder:

@@ -8,11 +8,11 @@ Knows nothing of: tokenizers, chat templates, HTTP.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
+class TextPrompt(msgspec.Struct, frozen=True):
     """A prompt as text.
 
     `add_special_tokens` asks the tokenizer for its BOS and the like; a rendered chat template
@@ -23,8 +23,7 @@ class TextPrompt:
     add_special_tokens: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TokensPrompt:
+class TokensPrompt(msgspec.Struct, frozen=True):
     """A prompt as token ids, taken as they are.
 
     `text`, if given, is echoed as `RequestOutput.prompt` and not looked at otherwise.

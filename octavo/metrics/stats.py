@@ -6,14 +6,14 @@ Knows nothing of: Prometheus, log lines, text.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from octavo.messages.engine import SchedulerStats
 
 
-@dataclass(slots=True)
-class FinishedRequestStats:
+class FinishedRequestStats(msgspec.Struct):
     """One ended output (each of a request's `n` counts). Times are seconds; None where the request
     ended before that phase was complete."""
 
@@ -31,18 +31,17 @@ class FinishedRequestStats:
     time_per_output_token_s: float | None = None  # mean over all tokens but the first
 
 
-@dataclass(slots=True)
-class IterationStats:
+class IterationStats(msgspec.Struct):
     """Sums over the requests of one step."""
 
     num_prompt_tokens: int = 0  # of prompts whose first token came in this step
     num_cached_tokens: int = 0  # of those prompts, found in the prefix cache
     num_generation_tokens: int = 0
-    time_to_first_token_s: list[float] = field(default_factory=list)
-    inter_token_latency_s: list[float] = field(default_factory=list)
-    finished: list[FinishedRequestStats] = field(default_factory=list)
+    time_to_first_token_s: list[float] = []
+    inter_token_latency_s: list[float] = []
+    finished: list[FinishedRequestStats] = []
     #: (n, largest number of tokens of one output) of each request whose outputs have all ended
-    completed: list[tuple[int, int]] = field(default_factory=list)
+    completed: list[tuple[int, int]] = []
 
 
 class StatsRecorder(Protocol):

@@ -8,7 +8,8 @@ Runs in: workers. Knows nothing of: devices, sizes of a step, checkpoint formats
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.models.base import ConfigReader, Weights
 from octavo.models.layers import GatedMLP, Linear, RMSNorm, RotaryEmbedding
@@ -16,8 +17,7 @@ from octavo.models.rope import Rope, rope_from_config
 from octavo.ops.interface import Activation, KVLayer, Ops, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaConfig:
+class LlamaConfig(msgspec.Struct, frozen=True):
     """The keys of `config.json` that shape the network."""
 
     vocab_size: int

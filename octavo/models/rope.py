@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +23,7 @@ from octavo.errors import ConfigError
 Float32Array = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Rope:
+class Rope(msgspec.Struct, frozen=True):
     """A rotary embedding: [rotary_dim / 2] f32 frequencies and the factor on cos and sin."""
 
     rotary_dim: int

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
+
+import msgspec
 
 from octavo.ops.program import Instruction, Op, Program
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaLayout:
+class ArenaLayout(msgspec.Struct, frozen=True):
     """Offsets in bytes of all buffers (-1: unused) and the size of the arena."""
 
     offsets: list[int]
     arena_bytes: int
 
 
-@dataclass(slots=True)
-class _Life:
+class _Life(msgspec.Struct):
     first: int
     last: int
 

@@ -10,15 +10,15 @@ Runs in: workers. Knows nothing of: requests, schedulers, checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from octavo.ops.interface import KVLayer, Ops, Tensor
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(msgspec.Struct, frozen=True):
     """The two segments as functions that call ops.
 
     Attributes:
@@ -34,8 +34,7 @@ class Network:
     kv_layers: Sequence[KVLayer]
 
 
-@dataclass(frozen=True, slots=True)
-class KVPlacement:
+class KVPlacement(msgspec.Struct, frozen=True):
     """Where one layer's cache lies inside a block."""
 
     layer: KVLayer
@@ -43,8 +42,7 @@ class KVPlacement:
     offset_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class KVPool:
+class KVPool(msgspec.Struct, frozen=True):
     """The pool of equal blocks and the place of each layer in a block."""
 
     num_blocks: int

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from octavo.ops.program import Instruction, Op, Program
 
@@ -22,8 +23,7 @@ MAX_LINEAR_SEGMENTS = 4  # outputs of one LINEAR instruction
 _PREPARING = {Op.RMS_NORM: 2, Op.LAYER_NORM: 2, Op.ACT_MUL: 2, Op.ATTENTION: 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Fusion:
+class Fusion(msgspec.Struct, frozen=True):
     """A rule over `width` neighbours."""
 
     width: int
@@ -37,7 +37,7 @@ def fuse_program(program: Program) -> Program:
         readers = Counter(buffer for item in (*forward, *sample) for buffer in item.reads())
         forward = _apply(fusion, forward, readers)
         sample = _apply(fusion, sample, readers)
-    return replace(program, forward=forward, sample=sample)
+    return msgspec.structs.replace(program, forward=forward, sample=sample)
 
 
 def _apply(
@@ -64,7 +64,7 @@ def residual_into_linear(window: Sequence[Instruction], readers: Readers) -> Ins
     if readers[product.buffer] != 1 or product not in add.ins or add.ins[0] == add.ins[1]:
         return None
     residual = add.ins[1] if add.ins[0] == product else add.ins[0]
-    return replace(linear, ins=[linear.ins[0], residual], outs=add.outs, i=[1])
+    return msgspec.structs.replace(linear, ins=[linear.ins[0], residual], outs=add.outs, i=[1])
 
 
 def add_into_norm(window: Sequence[Instruction], readers: Readers) -> Instruction | None:
@@ -76,7 +76,7 @@ def add_into_norm(window: Sequence[Instruction], readers: Readers) -> Instructio
     num_heads = norm.i[1]
     if num_heads != 1:
         return None
-    return replace(norm, ins=add.ins, outs=[norm.outs[0], add.outs[0]])
+    return msgspec.structs.replace(norm, ins=add.ins, outs=[norm.outs[0], add.outs[0]])
 
 
 def prepare_into_producer(window: Sequence[Instruction], readers: Readers) -> Instruction | None:
@@ -89,7 +89,9 @@ def prepare_into_producer(window: Sequence[Instruction], readers: Readers) -> In
         return None
     constants = list(producer.i)
     constants[_PREPARING[producer.op]] = prepare.i[0]
-    return replace(producer, outs=[prepare.outs[0], *producer.outs[1:]], i=constants)
+    return msgspec.structs.replace(
+        producer, outs=[prepare.outs[0], *producer.outs[1:]], i=constants
+    )
 
 
 def merge_linears(window: Sequence[Instruction], readers: Readers) -> Instruction | None:
@@ -99,7 +101,7 @@ def merge_linears(window: Sequence[Instruction], readers: Readers) -> Instructio
         return None
     if len(first.ins) > 1 or len(first.outs) + len(second.outs) > MAX_LINEAR_SEGMENTS:
         return None
-    return replace(
+    return msgspec.structs.replace(
         first,
         outs=first.outs + second.outs,
         weights=first.weights + second.weights,

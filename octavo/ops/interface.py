@@ -11,10 +11,10 @@ Runs in: workers. Knows nothing of: requests, schedulers, checkpoints' names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,8 +32,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
+class StoredTensor(msgspec.Struct, frozen=True):
     """A tensor as it lies in a checkpoint, with the one convention models see declared beside it.
 
     `data` is the raw bytes (a view of a mapped file). `shape` is row-major, [rows, cols] for linear
@@ -66,8 +65,7 @@ class Weight(Protocol):
     """Handle of a packed weight."""
 
 
-@dataclass(frozen=True, slots=True)
-class KVLayer:
+class KVLayer(msgspec.Struct, frozen=True):
     """Which layer's cache an attention op uses; sizes as in `messages/kv_cache.py`."""
 
     layer: int

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -26,8 +26,7 @@ from octavo.ops.program import Buffer, ElementType, Instruction, Op, Operand, Pr
 from octavo.ops.step import Float32Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeTensor:
+class NativeTensor(msgspec.Struct, frozen=True, eq=False):
     """Columns of a buffer; `version` counts the overwrites the buffer had when it was made."""
 
     buffer: int
@@ -42,8 +41,7 @@ class NativeTensor:
         return Operand(self.buffer, self.col)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeLinear:
+class NativeLinear(msgspec.Struct, frozen=True, eq=False):
     """A packed [n, k] weight: its number in the backend and the input it reads."""
 
     index: int
@@ -52,8 +50,7 @@ class NativeLinear:
     input_type: ElementType
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeVector:
+class NativeVector(msgspec.Struct, frozen=True, eq=False):
     """An f32 vector: its number in the backend."""
 
     index: int
@@ -171,7 +168,7 @@ class NativeOps:
             before = self._elementwise(Op.SCALE, [before], f=[1.0])
         overwrites = self._overwrites[before.buffer]
         overwrites.append((before.col, before.col + before.cols))
-        return before, replace(before, version=len(overwrites))
+        return before, msgspec.structs.replace(before, version=len(overwrites))
 
     def _prepare(self, tensor: Tensor, dtype: ElementType) -> NativeTensor:
         """What a linear reads, made once per tensor and type."""

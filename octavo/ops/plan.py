@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -43,8 +43,7 @@ LOGIT_CHUNK = 32
 _ELEMENT_TYPES = {"float32": ElementType.F32, "bfloat16": ElementType.BF16}
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOptions:
+class PlanOptions(msgspec.Struct, frozen=True):
     """How a program becomes a plan.
 
     Attributes:

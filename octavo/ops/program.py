@@ -8,8 +8,9 @@ Runs in: workers. Knows nothing of: memory, kernels, requests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+import msgspec
 
 from octavo.ops.interface import KVLayer
 from octavo.ops.step import Float32Array
@@ -67,8 +68,7 @@ IN_PLACE: dict[Op, tuple[int, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(msgspec.Struct, frozen=True):
     """A place for rows x cols values. `is_chunked`: it holds one chunk of logit rows."""
 
     rows: Rows
@@ -77,26 +77,24 @@ class Buffer:
     is_chunked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(msgspec.Struct, frozen=True):
     """Columns of a buffer from `col` on."""
 
     buffer: int
     col: int = 0
 
 
-@dataclass(slots=True)
-class Instruction:
+class Instruction(msgspec.Struct):
     """One operation. Lists are as long as needed; `i` and `f` are its constants."""
 
     op: Op
     rows: Rows
-    ins: list[Operand | None] = field(default_factory=list)
-    outs: list[Operand] = field(default_factory=list)
-    weights: list[int] = field(default_factory=list)
-    vectors: list[int | None] = field(default_factory=list)
-    i: list[int] = field(default_factory=list)
-    f: list[float] = field(default_factory=list)
+    ins: list[Operand | None] = []
+    outs: list[Operand] = []
+    weights: list[int] = []
+    vectors: list[int | None] = []
+    i: list[int] = []
+    f: list[float] = []
 
     def reads(self) -> set[int]:
         """Buffers it reads."""
@@ -112,15 +110,14 @@ class Instruction:
         return written
 
 
-@dataclass(slots=True)
-class Program:
+class Program(msgspec.Struct):
     """Two segments over one set of buffers. Weights are indices into the backend's list."""
 
-    buffers: list[Buffer] = field(default_factory=list)
-    forward: list[Instruction] = field(default_factory=list)
-    sample: list[Instruction] = field(default_factory=list)
-    vectors: list[Float32Array] = field(default_factory=list)
-    kv_layers: list[KVLayer] = field(default_factory=list)
+    buffers: list[Buffer] = []
+    forward: list[Instruction] = []
+    sample: list[Instruction] = []
+    vectors: list[Float32Array] = []
+    kv_layers: list[KVLayer] = []
 
     def add_buffer(self, buffer: Buffer) -> int:
         """Index of a new buffer."""

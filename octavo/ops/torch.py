@@ -10,8 +10,8 @@ Knows nothing of: requests, schedulers, checkpoints' names.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -28,8 +28,7 @@ from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
-@dataclass(slots=True)
-class _LayerCache:
+class _LayerCache(msgspec.Struct):
     group: int
     k: Tensor  # [num_blocks * block_size, kv_heads, k_head_dim]
     v: Tensor  # [num_blocks * block_size, kv_heads, v_head_dim]

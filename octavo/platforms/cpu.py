@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from octavo.config.facts import DeviceFacts
 
@@ -47,8 +48,7 @@ def default_num_threads(facts: DeviceFacts) -> int:
     return max(cores, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """Bytes this process may use in all, and those still free of them."""
 
     limit_bytes: int

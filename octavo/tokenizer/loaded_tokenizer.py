@@ -6,16 +6,14 @@ Runs in: the API process. Knows nothing of: files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import tokenizers
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTokenizer:
+class LoadedTokenizer(msgspec.Struct, frozen=True):
     """`special_tokens` has the names chat templates use: bos_token, eos_token, unk_token, ...;
     `chat_templates` the templates by name, the main one being `default`."""
 
     backend: tokenizers.Tokenizer
-    special_tokens: dict[str, str] = field(default_factory=dict)
-    chat_templates: dict[str, str] = field(default_factory=dict)
+    special_tokens: dict[str, str] = {}
+    chat_templates: dict[str, str] = {}

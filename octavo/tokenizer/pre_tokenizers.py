@@ -9,12 +9,12 @@ Runs in: the API process. Owns: the table. Knows nothing of: files, vocabularies
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class PreTokenizer:
+
+class PreTokenizer(msgspec.Struct, frozen=True):
     """Splits applied one after the other; each match stands alone, so does what lies between.
 
     Args:

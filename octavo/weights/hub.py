@@ -15,8 +15,9 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgspec
 
 from octavo.envs import Env
 from octavo.errors import ConfigError, StartupError
@@ -39,8 +40,7 @@ _REPOSITORY_FILE = re.compile(rf"^(?P<repo>{_PART}/{_PART})/(?P<file>.+\.gguf)$"
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 
 
-@dataclass(frozen=True, slots=True)
-class HubSettings:
+class HubSettings(msgspec.Struct, frozen=True):
     """How to reach the hub. `token` None: the one of `hf auth login`, if there is one."""
 
     cache_dir: str
@@ -110,7 +110,7 @@ def locate_tokenizer(tokenizer: str, settings: HubSettings, *, revision: str | N
         return path
     request = _parse(tokenizer, revision, ())
     has_weights = request.file is not None or request.quantization is not None
-    return _Hub(settings).locate(replace(request, is_tokenizer=not has_weights))
+    return _Hub(settings).locate(msgspec.structs.replace(request, is_tokenizer=not has_weights))
 
 
 def _parse(model: str, revision: str | None, ignore_patterns: tuple[str, ...]) -> _Request:
@@ -153,8 +153,7 @@ def _local_model(path: str) -> str:
     return os.path.join(path, chosen.entry) if chosen.entry else path
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     repo: str
     revision: str
     quantization: str | None

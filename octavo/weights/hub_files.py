@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import Final
+
+import msgspec
 
 from octavo.errors import ConfigError
 
@@ -36,8 +37,7 @@ _QUANTIZATION = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(msgspec.Struct, frozen=True):
     """`names` is everything to have; `entry` is what to open: a GGUF file, or "" for the folder."""
 
     names: tuple[str, ...]

@@ -5,14 +5,13 @@ Runs in: every process that reads a checkpoint. Knows nothing of: formats, archi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from octavo.ops.ggml_type import GGMLType
 from octavo.weights.mapped_file import MappedFile
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(msgspec.Struct, frozen=True):
     """One row of a tensor table: `shape` is row-major, `offset` counts from the start of `file`."""
 
     name: str

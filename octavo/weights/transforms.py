@@ -10,9 +10,10 @@ Runs in: every process that opens a checkpoint. Owns: the tables. Knows nothing 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 
 class Rows(Enum):
@@ -23,8 +24,7 @@ class Rows(Enum):
     KEY_HEADS = "key heads"  # num_key_value_heads x head_dim, pairs interleaved in the file
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRule:
+class TensorRule(msgspec.Struct, frozen=True):
     """One tensor of the file: `{}` in both names is the layer's number.
 
     `value_offset` is added to each value that is read.
@@ -36,8 +36,7 @@ class TensorRule:
     value_offset: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class GGUFArchitecture:
+class GGUFArchitecture(msgspec.Struct, frozen=True):
     """A value of `general.architecture`: the model class it is, and its tensors.
 
     `ignored` tensors carry no weight: their content is in the configuration.
@@ -48,7 +47,7 @@ class GGUFArchitecture:
     rules: tuple[TensorRule, ...]
     ignored: frozenset[str] = frozenset()
     #: keys of config.json that the architecture implies and the metadata does not hold
-    implied_config: Mapping[str, object] = field(default_factory=dict)
+    implied_config: Mapping[str, object] = {}
 
 
 def _both(stored: str, hf: str, rows: Rows = Rows.AS_STORED) -> tuple[TensorRule, TensorRule]:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from octavo.api.asgi import Scope
 from octavo.api.endpoint import request_id
@@ -27,8 +28,7 @@ MAX_FIELD_NAME = 64
 MAX_REQUEST_ID = 128
 
 
-@dataclass(frozen=True, slots=True)
-class RouteContext:
+class RouteContext(msgspec.Struct, frozen=True):
     """What a generating route is made of."""
 
     llm: AsyncLLM
