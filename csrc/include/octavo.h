@@ -204,7 +204,7 @@ typedef struct ov_sample_output {
   int32_t* sampled; /* [L]: id, or the target */
   int32_t* status;  /* [L]: 0 ok, 1 NaN or +inf in the logits, 2 nothing allowed; else sampled is -1 or the target */
   int32_t max_logprobs; /* K: columns below are K+1: chosen id first, then by falling logit, ties to the lowest id.
-                           Unused columns, and all of a failed row: id -1, value -inf, rank 0 */
+                           Columns a row did not ask for, and all of a failed row: id -1, value -inf, rank 0 */
   int32_t pad_;
   int32_t* logprob_ids;   /* [L, K+1] or NULL */
   float* logprob_values;  /* [L, K+1] */

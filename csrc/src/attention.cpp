@@ -9,8 +9,9 @@ namespace ov {
 namespace {
 
 constexpr int kSubsPerPartition = kPartition / kSubBlock;
-constexpr int kTileVectors = 24;  // query vectors (rows x heads of one KV head)
-                                  // that share a tile's K and V
+constexpr int64_t kInlineWork = 200000;  // multiply-adds that one thread does by itself
+constexpr int kTileVectors = 24;         // query vectors (rows x heads of one KV head)
+                                         // that share a tile's K and V
 
 // Register blocks of the two products: query vectors x sub-blocks of K, query vectors x groups of 16 V dims.
 #if defined(__AVX512F__)
@@ -405,11 +406,18 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
   const int capacity = vector_capacity(group);
 
   int32_t num_tiles = 0;
-  for (int32_t r = 0; r < step.num_requests; ++r)
-    for (int32_t row = 0; row < step.query_start[r + 1] - step.query_start[r]; row += tile_rows) {
+  int64_t visible = 0;  // query rows x tokens
+  for (int32_t r = 0; r < step.num_requests; ++r) {
+    const int32_t query_len = step.query_start[r + 1] - step.query_start[r];
+    const int32_t tokens = a.window > 0 && a.window < step.seq_lens[r] ? a.window : step.seq_lens[r];
+    visible += int64_t{query_len} * tokens;
+    for (int32_t row = 0; row < query_len; row += tile_rows) {
       scratch.tile_request_[num_tiles] = r;
       scratch.tile_row_[num_tiles++] = row;
     }
+  }
+  // a short decode step is over before another thread has woken up
+  if (visible * a.num_heads * (s.k_dim + s.v_dim) < kInlineWork) pool = nullptr;
   // head by head, so that neighbouring tiles of a long prefill find K and V in the cache
   const int64_t num_tasks = int64_t{num_tiles} * s.num_kv_heads;
   const auto task_tile = [&](int64_t task) {

@@ -234,8 +234,9 @@ double report_top(const LogprobRow& row, const float* x, int32_t n, float max, i
   return log_sum;
 }
 
-// log-softmax of the distribution that was drawn from: kept candidates over temperature.
-void report_kept(const LogprobRow& row, const float* x, float inverse_temperature, float max, int32_t wanted,
+// log-softmax of the distribution that was drawn from: kept candidates over temperature, then ids that were cut off, by
+// rising id, with -inf.
+void report_kept(const LogprobRow& row, const float* x, int32_t n, float inverse_temperature, float max, int32_t wanted,
                  int32_t chosen, int32_t count, const Workspace& ws) {
   const Candidate* c = ws.candidates;
   const double log_sum = std::log(weight_of(c, count));
@@ -248,7 +249,16 @@ void report_kept(const LogprobRow& row, const float* x, float inverse_temperatur
   const int32_t held = std::min(wanted, count);
   std::partial_sort(ws.keys, ws.keys + held, ws.keys + count);
   for (int32_t i = 0; i < held; ++i) row.set(1 + i, key_id(ws.keys[i]), value(key_id(ws.keys[i])), 1 + i);
-  row.clear_from(1 + held);
+  int32_t column = 1 + held;
+  for (int32_t id = 0, next = 0; id < n && column <= wanted; ++id) {
+    if (next < count && key_id(c[next].key) == id) {
+      ++next;
+    } else {
+      row.set(column, id, -INFINITY, column);
+      ++column;
+    }
+  }
+  row.clear_from(column);
   row.set(0, chosen, value(chosen), rank);
 }
 
@@ -297,7 +307,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, L
     row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i), rank_of(raw, c.vocab, chosen));
   } else if (draws) {
     if (kept < 0) kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
-    report_kept(row, x, f.inverse_temperature, stats.max, row.wanted(s, l), chosen, kept, ws);
+    report_kept(row, x, c.vocab, f.inverse_temperature, stats.max, row.wanted(s, l), chosen, kept, ws);
   } else {
     const double log_sum = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), ws);
     row.set(0, chosen, static_cast<double>(x[chosen]) - log_sum, rank_of(x, c.vocab, chosen));

@@ -440,10 +440,12 @@ def test_processed_logprobs_are_of_the_distribution_drawn_from(
         probabilities = kept_probabilities(processed[row], 0.7, top_k, top_p, 0.0)
         ids = output.logprob_ids[row, 1:]
         count = min(6, int((probabilities > 0).sum()))
-        order = np.lexsort((np.arange(60), -probabilities))[:count]
-        assert ids.tolist() == [*order, *[-1] * (6 - count)]
+        # cut-off ids follow the kept ones, by rising id
+        order = np.lexsort((np.arange(60), -probabilities))[:6]
+        assert ids.tolist() == order.tolist()
+        assert (output.logprob_values[row, count + 1 :] == -INF).all()
         np.testing.assert_allclose(
-            output.logprob_values[row, 1 : count + 1], np.log(probabilities[order]), atol=5e-6
+            output.logprob_values[row, 1 : count + 1], np.log(probabilities[order[:count]]), atol=5e-6
         )
         chosen = output.logprob_ids[row, 0]
         assert chosen == output.sampled[row]
