@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from octavo.transport.process_name import name_thread
+
 if TYPE_CHECKING:
     import ssl
 
@@ -70,6 +72,7 @@ class StartingResponder:
         os.close(self._wake_read)
 
     def _accept(self) -> None:
+        name_thread("octavo-starting")
         poll = select.poll()
         poll.register(self._listener, select.POLLIN)
         poll.register(self._wake_read, select.POLLIN | select.POLLHUP)

@@ -16,6 +16,7 @@ from octavo.config.rules.access import choose_api_keys
 from octavo.envs import Env, check_unknown, read_environ
 from octavo.errors import StartupError
 from octavo.log import configure_logging
+from octavo.transport.process_name import hide_in_command_line, name_thread
 from octavo.transport.start_signals import StartSignals
 
 PROCESS_NAME = "APIServer"
@@ -33,10 +34,10 @@ def run(parsed: ParsedArgs, signals: StartSignals) -> int:
     env = read_environ()
     if server_args.fail_on_environ_validation:
         check_unknown(env)
-    settings = resolve_logging(server_args, env)
-    configure_logging(
-        settings, process_name=PROCESS_NAME, secrets=secrets_of(engine_args, server_args, env)
-    )
+    secrets = secrets_of(engine_args, server_args, env)
+    hide_in_command_line(secrets)
+    name_thread(f"Octavo::{PROCESS_NAME}")
+    configure_logging(resolve_logging(server_args, env), process_name=PROCESS_NAME, secrets=secrets)
     _say_what_was_asked(parsed, engine_args, server_args, env)
 
     from octavo.launch.serve import serve  # the whole program: only once the options are known good
@@ -49,7 +50,7 @@ def run(parsed: ParsedArgs, signals: StartSignals) -> int:
 
 
 def secrets_of(engine_args: EngineArgs, server_args: ServerArgs, env: Env) -> list[str]:
-    """Texts that must not appear in the log."""
+    """Texts that must not appear in the log and in the list of processes."""
     tokens = [engine_args.hf_token, env.hf_token]
     keys = choose_api_keys(server_args.api_key, env.api_key)
     return [*keys, *(token for token in tokens if isinstance(token, str))]

@@ -49,7 +49,8 @@ from octavo.messages.engine import (
     UtilityCall,
     UtilityResult,
 )
-from octavo.transport.child import ChildArgs, die_with_parent, name_process
+from octavo.transport.child import ChildArgs, die_with_parent
+from octavo.transport.process_name import name_process
 from octavo.transport.zmq_socket import ZmqChannel
 
 logger = logging.getLogger(__name__)

@@ -28,6 +28,7 @@ from octavo.messages.engine import EngineCoreOutputs, Ready
 from octavo.metrics.stats import StatsRecorder
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import SamplingParams
+from octavo.transport.process_name import name_thread
 
 if TYPE_CHECKING:
     from octavo.tokenizer.tokenizer import Tokenizer
@@ -300,7 +301,9 @@ class AsyncLLM:
         """`thread` names the queue; each has one thread."""
         pool = self._encoders.get(thread)
         if pool is None:
-            pool = self._encoders[thread] = ThreadPoolExecutor(1, thread_name_prefix=thread)
+            pool = self._encoders[thread] = ThreadPoolExecutor(
+                1, thread_name_prefix=thread, initializer=name_thread, initargs=(thread,)
+            )
         return await asyncio.get_running_loop().run_in_executor(pool, self._input.encode, prompt)
 
     def _on_leave(self, request_id: str) -> None:

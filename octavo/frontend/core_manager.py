@@ -26,6 +26,7 @@ from octavo.errors import ConfigError, StartupError
 from octavo.messages.codec import FromCoreDecoder, MessageEncoder
 from octavo.messages.engine import EngineCoreOutputs, Hello, Ready, RequestKind, StartFailed
 from octavo.transport.process import ChildProcess, runtime_dir_bases, start_child
+from octavo.transport.process_name import name_thread
 from octavo.transport.runtime_dir import RuntimeDir
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ class CoreEngineProcManager:
     # the handshake's thread
 
     def _run(self) -> None:
+        name_thread("octavo-handshake")
         try:
             ready = self._shake_hands()
         except CancelledError:

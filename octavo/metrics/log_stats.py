@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from octavo.messages.engine import SchedulerStats
 from octavo.metrics.stats import IterationStats
+from octavo.transport.process_name import name_thread
 
 logger = logging.getLogger(__name__)
 
@@ -126,5 +127,6 @@ class StatsLogger:
         )
 
     def _run(self, interval_s: float) -> None:
+        name_thread("octavo-stats")
         while not self._stop.wait(interval_s):
             self.log()

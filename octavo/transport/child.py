@@ -1,4 +1,4 @@
-"""What a child process does about itself: reads what its parent said, dies with it, has a name.
+"""What a child process does about itself: reads what its parent said, dies with it.
 
 The parent's side, and why it is done in this way: `octavo/transport/process.py`.
 Runs in: EngineCore, workers. Owns: the child's end of the life line.
@@ -13,17 +13,18 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+
+import msgspec
+
+from octavo.transport.process_name import name_thread
 
 #: exit status of a child that ended because its parent did
 EXIT_PARENT_DIED = 90
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
 
 
-@dataclass(frozen=True, slots=True)
-class ChildArgs:
+class ChildArgs(msgspec.Struct, frozen=True):
     """What a child is told by its parent: `child_args()` in the child.
 
     `started_s` is when the parent started it, on the clock of `time.monotonic()` they share.
@@ -58,17 +59,6 @@ def die_with_parent(args: ChildArgs) -> None:
     ).start()
 
 
-def name_process(title: str) -> None:
-    """Makes `title` what `ps` and `top` show of this process."""
-    name_thread(title)
-    _overwrite_command_line(title)
-
-
-def name_thread(name: str) -> None:
-    """Names the calling thread for the kernel (`top -H`), which keeps 15 characters."""
-    _prctl(_PR_SET_NAME, name.encode()[:15])
-
-
 def _watch_life_line(life_fd: int) -> None:
     name_thread("octavo-life")
     with socket.socket(fileno=life_fd) as life_line:
@@ -76,18 +66,5 @@ def _watch_life_line(life_fd: int) -> None:
     os._exit(EXIT_PARENT_DIED)
 
 
-def _prctl(option: int, argument: int | bytes) -> None:
+def _prctl(option: int, argument: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(option, argument, 0, 0, 0)
-
-
-def _overwrite_command_line(title: str) -> None:
-    """Writes over the process's argument area, which is what /proc/self/cmdline shows.
-
-    Python has made its own copies of the arguments long before.
-    """
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start, arg_end: see proc(5)
-    if 0 < start < end:
-        size = end - start
-        ctypes.memmove(start, title.encode()[: size - 1].ljust(size, b"\0"), size)

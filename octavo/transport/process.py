@@ -32,6 +32,8 @@ from collections.abc import Mapping
 from octavo.errors import StartupError
 
 _FROM_PARENT = (signal.SIGINT, signal.SIGTERM)
+#: numpy's BLAS starts a thread per core at import, and nothing here multiplies with it
+_ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class ChildProcess:
@@ -128,7 +130,12 @@ def start_child(name: str, target: str, options: Mapping[str, str]) -> ChildProc
     ]
     previous = signal.pthread_sigmask(signal.SIG_BLOCK, _FROM_PARENT)  # the child inherits it
     try:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(fd,))
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            pass_fds=(fd,),
+            env={**_ENVIRONMENT, **os.environ},
+        )
     except OSError as error:
         ours.close()
         raise StartupError(f"The {name} process cannot be started: {error}.") from error

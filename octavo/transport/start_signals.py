@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
+from octavo.transport.process_name import name_thread
+
 logger = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -53,6 +55,7 @@ class StartSignals:
         self._thread.join()
 
     def _watch(self) -> None:
+        name_thread("octavo-signals")
         numbers = self._reader.recv(1)
         if numbers == b"\0":
             return

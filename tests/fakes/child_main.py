@@ -12,8 +12,9 @@ import sys
 import threading
 from pathlib import Path
 
-from octavo.transport.child import child_args, die_with_parent, name_process
+from octavo.transport.child import child_args, die_with_parent
 from octavo.transport.process import start_child
+from octavo.transport.process_name import name_process
 
 TARGET = "tests.fakes.child_main:main"
 
