@@ -445,7 +445,9 @@ def test_processed_logprobs_are_of_the_distribution_drawn_from(
         assert ids.tolist() == order.tolist()
         assert (output.logprob_values[row, count + 1 :] == -INF).all()
         np.testing.assert_allclose(
-            output.logprob_values[row, 1 : count + 1], np.log(probabilities[order[:count]]), atol=5e-6
+            output.logprob_values[row, 1 : count + 1],
+            np.log(probabilities[order[:count]]),
+            atol=5e-6,
         )
         chosen = output.logprob_ids[row, 0]
         assert chosen == output.sampled[row]
