@@ -6,6 +6,8 @@ Knows nothing of: what is started (octavo/launch).
 
 from __future__ import annotations
 
+import gc
+
 from octavo.cli.console import show
 from octavo.config.parser import parse_serve
 
@@ -25,6 +27,7 @@ def serve(argv: list[str]) -> int:
 
         show(serve_help(parsed.help_topic))
         return 0
+    gc.disable()  # nothing made during start-up becomes garbage; the ready server freezes the heap
     # first of all that is slow: from here on a signal ends the start in good order
     from octavo.transport.start_signals import StartSignals
 

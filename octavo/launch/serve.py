@@ -12,7 +12,6 @@ Knows nothing of: argv, routes, scheduling.
 
 from __future__ import annotations
 
-import gc
 import logging
 from contextlib import ExitStack
 
@@ -40,7 +39,6 @@ def serve(server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: S
     Raises:
         StartupError: the server cannot start; nothing is left running.
     """
-    gc.disable()  # nothing made during start-up becomes garbage; front_end freezes the heap
     timeline = StartupTimeline("APIServer")
     timeline.end("interpreter, flags")
     server = resolve_server(server_args, env)

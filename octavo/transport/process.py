@@ -32,6 +32,9 @@ from collections.abc import Mapping
 from octavo.errors import StartupError
 
 _FROM_PARENT = (signal.SIGINT, signal.SIGTERM)
+#: What a child finds in its environment unless it is there already. Importing numpy starts a thread
+#: per core for linear algebra, which no child of ours does: 35 ms of the start on two cores.
+_CHILD_DEFAULTS = {"OPENBLAS_NUM_THREADS": "1"}
 #: numpy's BLAS starts a thread per core at import, and nothing here multiplies with it
 _ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -49,6 +50,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn")]
     before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
     yield module
+    gc.enable()  # a start turns it off
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:] = handlers
         logger.setLevel(level)
