@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import msgspec
 
@@ -37,17 +36,6 @@ def available_memory_bytes() -> int:
     return CpuPlatform().memory().available_bytes
 
 
-def default_num_threads(facts: DeviceFacts) -> int:
-    """Compute threads when nothing is given: physical cores within affinity and quota.
-
-    The quota is rounded down: a thread that the quota cannot pay for makes the others wait.
-    """
-    cores = facts.num_physical_cores
-    if facts.cpu_quota is not None:
-        cores = min(cores, int(facts.cpu_quota))
-    return max(cores, 1)
-
-
 class Memory(msgspec.Struct, frozen=True):
     """Bytes this process may use in all, and those still free of them."""
 
@@ -68,7 +56,7 @@ class CpuPlatform:
         root: str | os.PathLike[str] = "/",
         affinity: Callable[[], set[int]] = lambda: os.sched_getaffinity(0),
     ) -> None:
-        self._root = Path(root)
+        self._root = os.fspath(root)
         self._affinity = affinity
 
     def facts(self) -> DeviceFacts:
@@ -92,11 +80,11 @@ class CpuPlatform:
         """The tightest cgroup quota in CPUs; None: no limit."""
         quotas = []
         for folder in self._cgroup_folders("cpu"):
-            fields = _read(folder / "cpu.max").split()  # version 2: "150000 100000" or "max ..."
+            fields = _read(f"{folder}/cpu.max").split()  # version 2: "150000 100000" or "max ..."
             if not fields:
                 fields = [
-                    _read(folder / "cpu.cfs_quota_us"),
-                    _read(folder / "cpu.cfs_period_us"),
+                    _read(f"{folder}/cpu.cfs_quota_us"),
+                    _read(f"{folder}/cpu.cfs_period_us"),
                 ]
             if len(fields) == 2 and fields[0].isdigit() and fields[1].isdigit():
                 quotas.append(int(fields[0]) / int(fields[1]))
@@ -104,7 +92,7 @@ class CpuPlatform:
 
     def memory(self) -> Memory:
         """The tightest limit and the least free memory over the machine and all cgroup levels."""
-        meminfo = _table(_read(self._root / "proc/meminfo"))
+        meminfo = _table(_read(self._path("proc/meminfo")))
         limit, available = meminfo["MemTotal"] * 1024, meminfo["MemAvailable"] * 1024
         for folder in self._cgroup_folders("memory"):
             for limit_name, usage_name in (
@@ -112,11 +100,12 @@ class CpuPlatform:
                 ("memory.high", "memory.current"),
                 ("memory.limit_in_bytes", "memory.usage_in_bytes"),
             ):
-                group_limit, usage = _read(folder / limit_name), _read(folder / usage_name)
+                group_limit = _read(f"{folder}/{limit_name}")
+                usage = _read(f"{folder}/{usage_name}")
                 if not group_limit.isdigit() or not usage.isdigit():
                     continue
                 # the page cache of files is given back under pressure
-                stat = _table(_read(folder / "memory.stat"))
+                stat = _table(_read(f"{folder}/memory.stat"))
                 prefix = "total_" if "total_inactive_file" in stat else ""
                 cache = stat.get(f"{prefix}inactive_file", 0) + stat.get(f"{prefix}active_file", 0)
                 limit = min(limit, int(group_limit))
@@ -138,7 +127,7 @@ class CpuPlatform:
         """Flags and name of the first CPU."""
         flags: set[str] = set()
         name = ""
-        for line in _read(self._root / "proc/cpuinfo").splitlines():
+        for line in _read(self._path("proc/cpuinfo")).splitlines():
             key, _, value = line.partition(":")
             if key.strip() in ("flags", "Features") and not flags:
                 flags = set(value.split())
@@ -149,16 +138,16 @@ class CpuPlatform:
     def _cpu_list(self, path: str) -> list[int]:
         """Numbers of a list such as "0-3,8"; empty when the file is not there."""
         numbers: list[int] = []
-        for part in _read(self._root / path).split(","):
+        for part in _read(self._path(path)).split(","):
             first, _, last = part.partition("-")
             if first.isdigit():
                 numbers.extend(range(int(first), int(last or first) + 1))
         return numbers
 
-    def _cgroup_folders(self, controller: str) -> Iterator[Path]:
+    def _cgroup_folders(self, controller: str) -> Iterator[str]:
         """This process's group of a controller and its parents, innermost first."""
         membership = self._cgroup_membership()
-        for line in _read(self._root / "proc/self/mountinfo").splitlines():
+        for line in _read(self._path("proc/self/mountinfo")).splitlines():
             head, _, tail = line.partition(" - ")
             mount_root, mount_point = head.split()[3:5]
             filesystem, _, options = tail.split(maxsplit=2)
@@ -170,18 +159,20 @@ class CpuPlatform:
                 continue
             if group is None:
                 continue
-            mount = self._root / mount_point.lstrip("/")
-            folder = mount / _relative(group, mount_root)
-            while True:
-                yield folder
-                if folder == mount:
-                    break
-                folder = folder.parent
+            mount = self._path(mount_point.strip("/"))
+            relative = _relative(group, mount_root)
+            while relative:
+                yield f"{mount}/{relative}"
+                relative = relative.rpartition("/")[0]
+            yield mount
+
+    def _path(self, relative: str) -> str:
+        return os.path.join(self._root, relative)
 
     def _cgroup_membership(self) -> dict[str, str]:
         """Controller -> path of the group; "" is version 2's only hierarchy."""
         controller_to_group = {}
-        for line in _read(self._root / "proc/self/cgroup").splitlines():
+        for line in _read(self._path("proc/self/cgroup")).splitlines():
             _, controllers, group = line.split(":", maxsplit=2)
             for controller in controllers.split(","):
                 controller_to_group[controller] = group
@@ -206,10 +197,11 @@ def _relative(group: str, mount_root: str) -> str:
     return "" if ".." in group else group.strip("/")
 
 
-def _read(path: Path) -> str:
+def _read(path: str) -> str:
     """A file's text without the line end; empty when it cannot be read."""
     try:
-        return path.read_text().strip()
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
     except OSError:
         return ""
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.platforms.cpu import CpuPlatform, best_isa, cpu_facts, default_num_threads
+from octavo.platforms.cpu import CpuPlatform, best_isa, cpu_facts
 
 GIB = 2**30
 
@@ -61,34 +61,23 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path, [[n, n + 16] for n in range(16)])
 
 
-def test_threads_are_physical_cores_not_hyperthreads(machine: Machine) -> None:
+def test_physical_cores_are_told_from_hyperthreads(machine: Machine) -> None:
     facts = machine.platform().facts()
     assert (facts.num_physical_cores, facts.num_logical_cpus) == (16, 32)
-    assert default_num_threads(facts) == 16
 
 
-def test_a_quota_of_one_and_a_half_cpus_gives_one_thread(machine: Machine) -> None:
+def test_a_quota_is_read_as_cpus(machine: Machine) -> None:
     machine.mount_v2()
     machine.write("sys/fs/cgroup/cpu.max", "150000 100000\n")
     facts = machine.platform().facts()
     assert facts.cpu_quota == 1.5
-    assert default_num_threads(facts) == 1
-
-
-def test_less_than_one_cpu_still_gives_one_thread(machine: Machine) -> None:
-    machine.mount_v2()
-    machine.write("sys/fs/cgroup/cpu.max", "50000 100000\n")
-    assert default_num_threads(machine.platform().facts()) == 1
-
-
-def test_affinity_to_one_cpu_gives_one_thread(machine: Machine) -> None:
-    assert default_num_threads(machine.platform({5}).facts()) == 1
 
 
 def test_two_threads_of_one_core_are_one_core(machine: Machine) -> None:
     facts = machine.platform({3, 19, 4}).facts()
     assert facts.cpu_affinity == [3, 4, 19]
     assert facts.num_physical_cores == 2
+    assert machine.platform({5}).facts().num_physical_cores == 1
 
 
 def test_the_tightest_quota_of_all_levels_binds(machine: Machine) -> None:
