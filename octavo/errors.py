@@ -9,7 +9,9 @@
     |   |-- ModelNotFound       the named model is not served here            404
     |   |-- NotFound            no such route or object                       404
     |   |-- MethodNotAllowed    the route exists, not with this method        405
-    |   `-- BodyTooLarge        the request body exceeds the limit            413
+    |   |-- RequestTooSlow      the request does not arrive in time           408
+    |   |-- BodyTooLarge        the request body exceeds the limit            413
+    |   `-- HeadTooLarge        the request's headers exceed the limit        431
     |-- EngineError             our side                                      HTTP 5xx
     |   |-- GenerationFailed    one request's step failed; others go on       500
     |   |-- EngineDead          the engine core is gone                       500
@@ -76,8 +78,16 @@ class MethodNotAllowed(RequestError):
     """The route exists, but not with this method."""
 
 
+class RequestTooSlow(RequestError):
+    """The request does not arrive in time."""
+
+
 class BodyTooLarge(RequestError):
     """The request body exceeds the limit."""
+
+
+class HeadTooLarge(RequestError):
+    """The request's headers exceed the limit."""
 
 
 class EngineError(OctavoError):

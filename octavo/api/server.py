@@ -23,6 +23,7 @@ from uvicorn.server import Server as UvicornServer
 
 from octavo.api.access_log import configure_access_log
 from octavo.api.asgi import Handler
+from octavo.api.http_protocol import HttpProtocol
 from octavo.api.starting import StartingResponder
 from octavo.config.server import ServerConfig
 from octavo.errors import EngineDead
@@ -154,7 +155,7 @@ def _uvicorn_config(app: Handler, config: ServerConfig) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=HttpProtocol,
         ws="none",
         lifespan="on",  # users wait for its "Application startup complete."
         interface="asgi3",
