@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 import socket
 import stat
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
+#: files and connections this process may have open, if the system allows as many (vLLM's number)
+MAX_OPEN_FILES = 65535
 
 
 def bind(config: ServerConfig) -> socket.socket:
@@ -33,6 +36,7 @@ def bind(config: ServerConfig) -> socket.socket:
         StartupError: the address is in use or may not be used.
         ConfigError: the host does not exist here.
     """
+    _allow_many_connections()
     listener = _bind_uds(config.uds) if config.uds else _bind_tcp(config)
     listener.listen(BACKLOG)
     listener.setblocking(False)
@@ -85,6 +89,14 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
             f"--ssl-certfile {config.ssl_certfile} cannot be used with its key: {error}."
         ) from None
     return context
+
+
+def _allow_many_connections() -> None:
+    """The usual limit of 1,024 open files would turn the next client away without a word."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _bind_tcp(config: ServerConfig) -> socket.socket:

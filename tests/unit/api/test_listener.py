@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,3 +78,16 @@ def test_certificates_that_do_not_work_name_the_flag(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=words):
             tls_context(config)
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
+    program = (
+        "import resource\n"
+        "from octavo.api.listener import bind\n"
+        "from octavo.config.server import ServerConfig\n"
+        "bind(ServerConfig(host='127.0.0.1', port=0))\n"
+        "print(*resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    )
+    command = f'ulimit -Hn 300; ulimit -Sn 100; exec {sys.executable} -c "{program}"'
+    found = subprocess.run(["sh", "-c", command], capture_output=True, check=True, text=True)
+    assert found.stdout.split() == ["300", "300"]
