@@ -236,6 +236,7 @@ def _freeze_heap() -> None:
     now the collector was off (`octavo/transport/process.py`)."""
     gc.freeze()
     gc.enable()
+    logger.debug("Garbage collector: %d objects of the start are frozen.", gc.get_freeze_count())
 
 
 def _one_sentence(error: Exception) -> str:

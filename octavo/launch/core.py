@@ -7,6 +7,7 @@ Runs in: EngineCore. Owns: nothing. Knows nothing of: HTTP, text.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,7 +22,15 @@ from octavo.worker.worker import Worker
 
 def make_executor(config: EngineConfig) -> Executor:
     """The executor that the configuration names, not loaded yet."""
+    return _BACKEND_TO_EXECUTOR[config.parallel.distributed_executor_backend](config)
+
+
+def _uniproc(config: EngineConfig) -> Executor:
     return UniprocExecutor(Worker(config.model, config.scheduler, config.device))
+
+
+#: `--distributed-executor-backend` -> its executor
+_BACKEND_TO_EXECUTOR: dict[str, Callable[[EngineConfig], Executor]] = {"uni": _uniproc}
 
 
 def main() -> None:

@@ -154,6 +154,9 @@ class FrontEnd:
         self._signals.release()  # the event loop has them since before this
         gc.freeze()
         gc.enable()
+        logger.debug(
+            "Garbage collector: %d objects of the start are frozen.", gc.get_freeze_count()
+        )
         self._timeline.end("take the socket over")
         self._timeline.finish(self._config.observability.startup_trace, pid=os.getpid())
 
