@@ -94,9 +94,10 @@ class CoreEngineProcManager:
         return channel
 
     def abandon(self) -> None:
-        """For a process that ends in this instant: removes the socket and leaves the core to its
-        life line. Any thread."""
+        """For a process that ends in this instant: removes the socket and kills the core, which may
+        be too young or too stopped to notice by itself. Any thread."""
         self._runtime_dir.remove()
+        self.child.kill()
 
     def close(self) -> None:
         """Ends the core at once if it still runs, and removes its socket. Idempotent; any state."""
