@@ -88,6 +88,6 @@ def test_the_limit_of_open_files_is_raised_as_far_as_allowed() -> None:
         "bind(ServerConfig(host='127.0.0.1', port=0))\n"
         "print(*resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     )
-    command = f'ulimit -Hn 300; ulimit -Sn 100; exec {sys.executable} -c "{program}"'
+    command = f'ulimit -Sn 100; ulimit -Hn 300; exec {sys.executable} -c "{program}"'
     found = subprocess.run(["sh", "-c", command], capture_output=True, check=True, text=True)
     assert found.stdout.split() == ["300", "300"]
