@@ -23,9 +23,9 @@ ORIGIN = "https://app.example"
 
 
 def held_start(log_path: Path, **env: str | None) -> tuple[Server, psutil.Process]:
-    """A server whose core was stopped as soon as it existed: its start cannot get any further."""
+    """A server whose core was stopped while it was young: its start cannot get any further."""
     server = Server(log_path, env=env)
-    while not server.children():
+    while "compute thread" not in server.log:  # the last thing before the web stack is imported
         assert server.process.poll() is None, server.log
     core = server.core()
     core.suspend()
