@@ -11,6 +11,7 @@ Knows nothing of: models, plans, requests.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from ctypes import (
     POINTER,
@@ -26,7 +27,6 @@ from ctypes import (
     sizeof,
 )
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ from octavo.platforms.cpu import ISA_FLAGS, cpu_facts
 
 ABI_VERSION = 1
 #: where the build puts the shared objects
-LIBRARY_DIR = Path(__file__).resolve().parent.parent / "lib"
+LIBRARY_DIR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
 #: all levels, best first
 ISA_LEVELS = (*ISA_FLAGS, "scalar")
 #: segments that one linear call can have
@@ -234,9 +234,9 @@ class Library:
         StartupError: it cannot be loaded, or was built from other sources than this package.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         try:
-            self._dll = ctypes.CDLL(str(path))
+            self._dll = ctypes.CDLL(path)
         except OSError as error:
             raise StartupError(
                 f"the native library {path} cannot be loaded ({error}); run `make native` in a "
@@ -418,10 +418,10 @@ class NativeWeight:
             self.handle = None
 
 
-def available_isas(directory: Path = LIBRARY_DIR) -> list[str]:
+def available_isas(directory: str | os.PathLike[str] = LIBRARY_DIR) -> list[str]:
     """Levels that were built and run on this CPU, best first."""
     best = ISA_LEVELS.index(best_isa())
-    return [isa for isa in ISA_LEVELS[best:] if _path(directory, isa).exists()]
+    return [isa for isa in ISA_LEVELS[best:] if os.path.exists(_path(directory, isa))]
 
 
 @cache
@@ -430,7 +430,9 @@ def best_isa() -> str:
     return cpu_facts().isa
 
 
-def load_library(isa: str | None = None, directory: Path = LIBRARY_DIR) -> Library:
+def load_library(
+    isa: str | None = None, directory: str | os.PathLike[str] = LIBRARY_DIR
+) -> Library:
     """The library of one level, by default the best that was built and runs here.
 
     Raises:
@@ -451,8 +453,8 @@ def load_library(isa: str | None = None, directory: Path = LIBRARY_DIR) -> Libra
 
 
 @cache
-def _load(path: Path) -> Library:
-    if not path.exists():
+def _load(path: str) -> Library:
+    if not os.path.exists(path):
         raise StartupError(
             f"the native library {path} is missing; run `make native` in a source tree, or "
             "reinstall octavo"
@@ -460,11 +462,11 @@ def _load(path: Path) -> Library:
     return Library(path)
 
 
-def _path(directory: Path, isa: str) -> Path:
-    return directory / f"liboctavo_{isa}.so"
+def _path(directory: str | os.PathLike[str], isa: str) -> str:
+    return os.path.join(directory, f"liboctavo_{isa}.so")
 
 
-def _stale(path: Path) -> StartupError:
+def _stale(path: str) -> StartupError:
     return StartupError(
         f"the native library {path} was built from other sources than this package; run "
         "`make native` in a source tree, or reinstall octavo"

@@ -127,12 +127,15 @@ class CpuPlatform:
         """Flags and name of the first CPU."""
         flags: set[str] = set()
         name = ""
-        for line in _read(self._path("proc/cpuinfo")).splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("flags", "Features") and not flags:
-                flags = set(value.split())
-            elif key.strip() == "model name" and not name:
-                name = value.strip()
+        with open(self._path("proc/cpuinfo"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.isspace() and flags:
+                    break  # one paragraph per CPU, and the kernel takes its time for each
+                key, _, value = line.partition(":")
+                if key.strip() in ("flags", "Features"):
+                    flags = set(value.split())
+                elif key.strip() == "model name":
+                    name = value.strip()
         return flags, name or os.uname().machine
 
     def _cpu_list(self, path: str) -> list[int]:

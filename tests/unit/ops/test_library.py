@@ -65,7 +65,7 @@ def test_struct_sizes_agree_with_the_compiler(isa: str) -> None:
 
 
 def test_only_the_declared_symbols_are_exported() -> None:
-    path = LIBRARY_DIR / f"liboctavo_{best_isa()}.so"
+    path = Path(LIBRARY_DIR) / f"liboctavo_{best_isa()}.so"
     listing = subprocess.run(
         ["nm", "-D", "--defined-only", str(path)], check=True, capture_output=True, text=True
     ).stdout
@@ -99,7 +99,7 @@ def test_a_file_that_is_no_library_is_a_sentence(tmp_path: Path) -> None:
 def test_a_library_of_other_sources_is_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "liboctavo_scalar.so").symlink_to(LIBRARY_DIR / "liboctavo_scalar.so")
+    (tmp_path / "liboctavo_scalar.so").symlink_to(Path(LIBRARY_DIR) / "liboctavo_scalar.so")
     monkeypatch.setattr(library_module, "ABI_VERSION", 0)
     with pytest.raises(StartupError, match="built from other sources"):
         load_library("scalar", tmp_path)
