@@ -8,7 +8,6 @@ Knows nothing of: what routes do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 import msgspec
 
@@ -90,6 +89,8 @@ class Docs:
         await self._page(_REDOC, scope, send)
 
     async def _page(self, template: str, scope: Scope, send: Send) -> None:
+        from html import escape  # brings all of HTML's entities along; for a page few ask for
+
         url = scope.get("root_path", "") + "/openapi.json"
         page = template.format(title=escape(self._title), url=escape(url))
         await respond(send, 200, page.encode(), content_type=HTML)
