@@ -41,11 +41,6 @@ def bind(config: ServerConfig) -> socket.socket:
     listener.listen(BACKLOG)
     listener.setblocking(False)
     logger.info("Starting Octavo server on %s", address(listener, is_tls=bool(config.ssl_certfile)))
-    if not config.api_keys and not config.uds and _is_public(listener):
-        logger.warning(
-            "The server is reachable from other machines and needs no API key; set --api-key, or "
-            "--host 127.0.0.1 to keep it to this one."
-        )
     return listener
 
 
@@ -162,8 +157,3 @@ def _remove_stale_socket(path: str) -> None:
             probe.connect(path)
         except ConnectionRefusedError:
             os.unlink(path)
-
-
-def _is_public(listener: socket.socket) -> bool:
-    host = str(listener.getsockname()[0])
-    return not (host.startswith("127.") or host == "::1")
