@@ -207,12 +207,18 @@ class Stream:
     """A streaming POST read event by event over a raw socket, so that a test can leave half-way."""
 
     def __init__(
-        self, server: Server, path: str, body: dict[str, Any], timeout_s: float = 60
+        self,
+        server: Server,
+        path: str,
+        body: dict[str, Any],
+        timeout_s: float = 60,
+        headers: dict[str, str] | None = None,
     ) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=timeout_s)
         data = json.dumps({"stream": True, **body}).encode()
+        more = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self.socket.sendall(
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n{more}"
             f"Connection: close\r\nContent-Length: {len(data)}\r\n\r\n".encode()
             + data
         )
