@@ -13,8 +13,8 @@ from octavo.core.engine_core import EngineCore
 from octavo.envs import read_environ
 from octavo.frontend.core_client import InprocClient
 from octavo.frontend.offline_engine import OfflineEngine
-from octavo.launch.core import make_executor
 from octavo.launch.engine_config import find_engine_config
+from octavo.launch.executors import make_executor
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import time
@@ -15,9 +14,10 @@ import pytest
 
 from octavo.config.engine import EngineConfig
 from octavo.executor.uniproc import UniprocExecutor
-from octavo.launch.core import make_executor
+from octavo.launch.executors import make_executor
 from tests.fakes.engine_config import engine_config
 from tests.integration.server import Server, serving
+from tests.mission.proc import sockets_of, thread_names
 
 ORIGIN = "https://app.example"
 
@@ -38,17 +38,8 @@ def listening_inode(server: Server) -> int | None:
         fields = line.split()
         port, state, inode = int(fields[1].partition(":")[2], 16), fields[3], int(fields[9])
         if port == server.port and state == "0A":
-            targets = {os.readlink(f"/proc/{server.pid}/fd/{fd}") for fd in open_fds(server.pid)}
-            return inode if f"socket:[{inode}]" in targets else None
+            return inode if inode in sockets_of(server.pid) else None
     return None
-
-
-def open_fds(pid: int) -> list[str]:
-    return os.listdir(f"/proc/{pid}/fd")
-
-
-def thread_names(pid: int) -> set[str]:
-    return {path.read_text().strip() for path in Path(f"/proc/{pid}/task").glob("*/comm")}
 
 
 def phases(server: Server, process: str) -> list[str]:
