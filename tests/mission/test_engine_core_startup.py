@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ import msgspec
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.core.engine_core import EngineCore
-from octavo.messages.engine import EngineCoreOutputs
+from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest
 from octavo.messages.kv_cache import KVCacheSpec
+from octavo.structured_output.manager import NoStructuredOutput
 from tests.fakes.core_process import CoreProcess
 from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_executor import FakeExecutor, solo_output
 from tests.fakes.requests import core_request
+from tests.integration.server import Server
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -32,6 +35,36 @@ def test_initialize_kv_caches_weights_then_memory_then_blocks_then_the_cache() -
     assert executor.calls == ["load", "memory_report", "initialize_kv_cache", "warm_up"]
     assert executor.kv_config is not None
     assert executor.kv_config.num_blocks == core.ready.num_blocks
+
+
+class RecordingGrammars(NoStructuredOutput):
+    """No request has a grammar; notes who was asked about."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str]] = []
+
+    def add(self, request: EngineCoreRequest) -> None:
+        self.seen.append(("add", request.request_id))
+
+    def forget(self, request_id: str) -> None:
+        self.seen.append(("forget", request_id))
+
+
+def test_the_core_asks_its_structured_output_manager_about_every_request() -> None:
+    grammars = RecordingGrammars()
+    core = EngineCore(engine_config(), FakeExecutor(), structured_output=grammars)
+    core.add_request(core_request("a", max_tokens=2))
+    while core.has_work:
+        core.step()
+    assert grammars.seen == [("add", "a"), ("forget", "a")]
+
+
+def test_the_core_warms_up_before_it_is_ready(live: Server) -> None:
+    """With the real model: the plan is recorded, run once, and its speed sets the step size."""
+    phases = re.findall(r"\]   EngineCore +(\S.*?)  +\d+\.\d+ - ", live.log)
+    order = ["load weights", "plan memory", "allocate KV cache", "warm up", "scheduler"]
+    assert [phase for phase in phases if phase in order] == order
+    assert live.log.index("EngineCore pid=") < live.log.index("Application startup complete")
 
 
 def test_a_block_holds_block_size_tokens_of_keys_and_values_of_all_layers() -> None:

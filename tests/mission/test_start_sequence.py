@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from octavo.config.engine import EngineConfig
+from octavo.config.rules.executor import choose_executor
 from octavo.executor.uniproc import UniprocExecutor
 from octavo.launch.executors import make_executor
 from tests.fakes.engine_config import engine_config
@@ -113,6 +114,9 @@ def test_step_4b_the_executor_is_chosen_by_the_name_of_its_backend(tmp_path: Pat
     config: EngineConfig = engine_config()
     assert config.parallel.distributed_executor_backend == "uni"
     assert isinstance(make_executor(config), UniprocExecutor)
+    choice = choose_executor("mp")  # one worker: no process of its own, with a note
+    assert choice.value == "uni"
+    assert choice.reason.startswith("executor uni instead of mp: ")
     server = Server(tmp_path / "log", "--distributed-executor-backend", "ray")
     try:
         assert server.wait_exit(5) == 2
