@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from octavo.frontend.prompt import TextPrompt
 from octavo.platforms.cpu import cpu_facts
 from octavo.weights.hub import HubSettings, locate
 from tests.fakes.hub_server import COMMIT, FakeHub, FakeRepo
-from tests.fakes.tiny_folder import BOS, write_tiny_folder
+from tests.fakes.tiny_folder import BOS, VOCAB_SIZE, write_tiny_folder
 from tests.integration.server import Server, serving
 
 DEFAULT_MODEL = locate(None, HubSettings(cache_dir=""))
@@ -179,16 +180,34 @@ def test_c79_a_prompt_with_bos_in_its_text_has_two(
         assert prompt_of(llm, TextPrompt("<bos>ab", add_special_tokens=False)).count(BOS) == 1
 
 
-def test_c79_over_http(tmp_path: Path, tiny: str) -> None:
-    with serving(tmp_path / "log", model=tiny) as server:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the tiny model whose operator allows any number of log-probabilities."""
+    folder = tmp_path_factory.mktemp("served")
+    model = write_tiny_folder(folder / "tiny")
+    with serving(folder / "log", "--max-logprobs", "-1", model=model) as server:
+        yield server
 
-        def num_bos(prompt: str, **fields: Any) -> int:
-            reply = server.complete(prompt, max_tokens=1, return_token_ids=True, **fields)
-            ids: list[int] = reply["choices"][0]["prompt_token_ids"]
-            return ids.count(BOS)
 
-        assert num_bos("ab") == 1
-        assert "two BOS tokens" not in server.log
-        assert num_bos("<bos>ab") == 2
-        assert "begins with two BOS tokens" in server.log
-        assert num_bos("<bos>ab", add_special_tokens=False) == 1
+def test_c79_over_http(served: Server) -> None:
+    def num_bos(prompt: str, **fields: Any) -> int:
+        reply = served.complete(prompt, max_tokens=1, return_token_ids=True, **fields)
+        ids: list[int] = reply["choices"][0]["prompt_token_ids"]
+        return ids.count(BOS)
+
+    assert num_bos("ab") == 1
+    assert "two BOS tokens" not in served.log
+    assert num_bos("<bos>ab") == 2
+    assert "begins with two BOS tokens" in served.log
+    assert num_bos("<bos>ab", add_special_tokens=False) == 1
+
+
+def test_c10_all_prompt_logprobs_where_the_operator_allows_them(served: Server) -> None:
+    reply = served.complete("xyz", max_tokens=1, prompt_logprobs=-1)
+    first, *others = reply["choices"][0]["prompt_logprobs"]
+    assert first is None
+    assert len(others) == 3
+    for entry in others:
+        assert len(entry) == VOCAB_SIZE
+        assert sum(math.exp(value["logprob"]) for value in entry.values()) == pytest.approx(1)
+        assert sorted(value["rank"] for value in entry.values()) == list(range(1, VOCAB_SIZE + 1))

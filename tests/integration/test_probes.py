@@ -69,6 +69,20 @@ def test_c113_probes_from_start_to_death(server: Server) -> None:
     assert server.wait_exit(5) == 1
 
 
+def test_c113_probes_while_starting(tmp_path: Path) -> None:
+    server = Server(tmp_path / "log")
+    try:
+        server.wait_status("/live", 200)
+        seen = [states(server)]
+        while seen[-1] != [200, 200, 200]:
+            seen.append(states(server))
+        server.is_alive()
+    finally:
+        server.stop()
+    assert seen[0] == [200, 503, 503]
+    assert all(state[0] == 200 and set(state[1:]) <= {503, 200} for state in seen)
+
+
 def test_c113_an_idle_stopped_core_is_no_stall(server: Server) -> None:
     """Nobody waits for it: whether it answers is known only once somebody does."""
     core = server.core()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.config.rules.threads import choose_threads
 from octavo.platforms.cpu import CpuPlatform, best_isa, cpu_facts
 
 GIB = 2**30
@@ -71,6 +72,15 @@ def test_a_quota_is_read_as_cpus(machine: Machine) -> None:
     machine.write("sys/fs/cgroup/cpu.max", "150000 100000\n")
     facts = machine.platform().facts()
     assert facts.cpu_quota == 1.5
+
+
+def test_c121_a_group_of_one_and_a_half_cpus_gets_one_compute_thread(machine: Machine) -> None:
+    machine.mount_v2()
+    machine.write("sys/fs/cgroup/cpu.max", "150000 100000\n")
+    facts = machine.platform().facts()
+    choice = choose_threads(None, bind="auto", num_reserved=None, device=facts)
+    assert choice.value.num_threads == 1
+    assert "a quota of 1.5 CPUs" in choice.reason
 
 
 def test_two_threads_of_one_core_are_one_core(machine: Machine) -> None:

@@ -21,7 +21,7 @@ FROM_MODEL = {
 }
 
 
-def test_auto_takes_the_models_and_says_how_to_turn_them_off() -> None:
+def test_c55_auto_takes_the_models_and_says_how_to_turn_them_off() -> None:
     values, reason = choose_sampling_defaults("auto", override={}, from_model=FROM_MODEL)
     assert values == {"temperature": 0.2, "top_p": 0.9, "top_k": 50, "max_tokens": 64}
     assert isinstance(values["top_k"], int)
@@ -31,7 +31,7 @@ def test_auto_takes_the_models_and_says_how_to_turn_them_off() -> None:
     )
 
 
-def test_vllm_takes_none() -> None:
+def test_c55_vllm_takes_none() -> None:
     assert choose_sampling_defaults("vllm", override={}, from_model=FROM_MODEL) == ({}, "")
 
 

@@ -39,15 +39,22 @@ def test_the_default_is_one_thread_per_physical_core() -> None:
     assert reason == "8 compute threads: 8 physical cores, 16 CPUs allowed"
 
 
-def test_a_quota_is_rounded_down() -> None:  # C121
+def test_c121_a_quota_is_rounded_down() -> None:
     threads, reason = choose(machine(64, quota=1.5))
     assert threads.num_threads == 1
     assert reason == ("1 compute thread: 64 physical cores, 128 CPUs allowed, a quota of 1.5 CPUs")
     assert choose(machine(8, quota=0.3))[0].num_threads == 1
 
 
-def test_affinity_limits() -> None:  # C121
+def test_c121_affinity_limits() -> None:
     assert choose(machine(8, affinity=[3]))[0].num_threads == 1
+
+
+def test_c121_a_limit_to_one_thread_is_the_same_as_asking_for_one() -> None:
+    """So it cannot be slower."""
+    asked, _ = choose(machine(64), cpu_threads=1)
+    for device in (machine(64, quota=1.5), machine(64, affinity=[3])):
+        assert choose(device)[0] == asked
 
 
 def test_reserved_cores_are_left_free_but_one_thread_remains() -> None:
