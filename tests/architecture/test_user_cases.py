@@ -1,0 +1,50 @@
+"""docs/user-cases.md names the tests that exist, and every test of a case is on it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = {
+    cells[0]: cells[1:]
+    for line in (ROOT / "docs/user-cases.md").read_text().splitlines()
+    if line.startswith("| C") and (cells := [c.strip() for c in line.strip("|").split("|")])
+    if cells[0] != "Case"
+}
+#: of the first slice through the whole: these must be there
+REQUIRED = [
+    1, 2, 4, 5, 7, 10, 11, 16, 17, 19, 20, 35, 37, 38, 40, 41, 43, 44, 52, 55, 56, 58, 59, 61, 79,
+    80, 82, 83, 100, 101, 104, 106, 107, 109, 110, 112, 113, 116, 118, 119, 121, 124, 125, 127,
+]  # fmt: skip
+
+
+def all_tests() -> set[str]:
+    return {
+        name
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", file.read_text(), re.M)
+    }
+
+
+TESTS = all_tests()
+
+
+def test_every_required_case_is_on_the_page() -> None:
+    assert {f"C{number}" for number in REQUIRED} <= set(ROWS)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_case_says_what_happens_and_names_tests_that_exist(case: str) -> None:
+    what, decision, tests = ROWS[case]
+    assert what
+    assert decision
+    listed = set(re.findall(r"`(test_\w+)`", tests))
+    assert listed <= TESTS
+    prefix = f"test_{case.lower()}_"
+    assert {name for name in TESTS if name.startswith(prefix)} == {
+        name for name in listed if name.startswith(prefix)
+    }
+    assert any(name.startswith(prefix) for name in listed)
