@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from octavo.config.engine import SchedulerConfig
 from octavo.core.kv_cache_manager import KVCacheManager
@@ -322,7 +322,7 @@ class Scheduler:
         """Takes the result of the oldest step on its way: appends tokens, ends what is done."""
         step = self._in_flight.popleft()
         if result.failed:
-            self._end_failed(result.failed, step)
+            self._end_failed(result.failed, result.unservable or (), step)
         requests = step.requests
         if step.void:
             requests = [request for request in requests if request not in step.void]
@@ -407,7 +407,9 @@ class Scheduler:
         # in place: linear however many ended, and nobody holds an old list
         self._running[:] = [r for r in self._running if r.status is RequestStatus.RUNNING]
 
-    def _end_failed(self, failed: dict[str, str], step: ScheduledStep) -> None:
+    def _end_failed(
+        self, failed: dict[str, str], unservable: Collection[str], step: ScheduledStep
+    ) -> None:
         """Ends the requests whose part of a step failed, and nobody else.
 
         What they should have written into blocks is not there. Blocks that became findable with the
@@ -417,9 +419,13 @@ class Scheduler:
         for request in step.requests:
             message = failed.get(request.request_id)
             if message is not None and not request.is_finished:
-                logger.error("Request %s failed: %s", request.request_id, message)
+                is_request_error = request.request_id in unservable
+                level = logging.INFO if is_request_error else logging.ERROR
+                logger.log(level, "Request %s failed: %s", request.request_id, message)
                 self._end(request)
-                self._ended.append(_last_output(request, FinishReason.ERROR, message))
+                last = _last_output(request, FinishReason.ERROR, message)
+                last.is_request_error = is_request_error
+                self._ended.append(last)
                 spoiled |= self._unname_unproven(request, step)
         self._drop_ended_from_running()
         while spoiled:  # who holds a spoiled block has spoiled those it has computed since

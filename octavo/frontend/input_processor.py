@@ -174,7 +174,27 @@ class InputProcessor:
             self._need_tokenizer("stop", "use stop_token_ids")
         if params.bad_words:
             params.bad_words_token_ids = self._encode_bad_words(params.bad_words)
+        self._check_any_is_allowed(params)
         return params
+
+    def _check_any_is_allowed(self, params: SamplingParams) -> None:
+        """Some token can be the first one."""
+        banned = {words[0] for words in params.bad_words_token_ids or () if len(words) == 1}
+        if params.min_tokens > 0:
+            banned.update(params.stop_token_ids or ())
+            if not params.ignore_eos:
+                banned.update(self._eos_token_ids)
+        allowed = params.allowed_token_ids
+        if allowed is None:
+            field, is_possible = "stop_token_ids", len(banned) < self._vocab_size
+        else:
+            field, is_possible = "allowed_token_ids", not banned.issuperset(allowed)
+        if not is_possible:
+            raise InvalidParameter(
+                f"{field} leaves no token to begin with: bad_words and, with min_tokens, the "
+                f"tokens that end a request are excluded. (parameter={field})",
+                param=field,
+            )
 
     def _need_tokenizer(self, field: str, remedy: str) -> InputTokenizer:
         if self._tokenizer is None:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from octavo.errors import GenerationFailed, InvalidParameter
+from octavo.errors import GenerationFailed, InvalidParameter, OctavoError
 from octavo.frontend import parallel_sampling
 from octavo.frontend.detokenizer import DecodeStream, Detokenizer
 from octavo.frontend.logprobs import LogprobsDecoder
@@ -159,7 +159,7 @@ class OutputProcessor:
             except Exception as error:
                 logger.exception("Request %s: its output failed.", output.request.request_id)
                 message = f"The output could not be made: {type(error).__name__}: {error}"
-                self._fail_request(output, message, now, aborts)
+                self._fail_request(output, GenerationFailed(message), now, aborts)
         return aborts
 
     def take_stats(self) -> IterationStats:
@@ -190,7 +190,8 @@ class OutputProcessor:
     ) -> None:
         if new.finish_reason is FinishReason.ERROR:
             message = new.error or "The engine could not generate."
-            self._fail_request(output, message, now_s, aborts)
+            error = InvalidParameter(message) if new.is_request_error else GenerationFailed(message)
+            self._fail_request(output, error, now_s, aborts)
             return
         if output.metrics.first_token_s == 0.0:
             self._start(output, new)
@@ -258,7 +259,7 @@ class OutputProcessor:
         iteration.num_generation_tokens += num_tokens
 
     def _fail_request(
-        self, failed: OutputState, message: str, now_s: float, aborts: list[str]
+        self, failed: OutputState, error: OctavoError, now_s: float, aborts: list[str]
     ) -> None:
         """One output failed: the caller's whole request ends, the core forgets what is left."""
         request = failed.request
@@ -269,7 +270,7 @@ class OutputProcessor:
                     output.finish(FinishReason.ERROR, None)
                 self._forget(output, now_s)
                 aborts.append(child_id)
-        request.sink.fail(GenerationFailed(message))
+        request.sink.fail(error)
 
     def _forget(self, output: OutputState, now_s: float) -> None:
         """Takes a finished output out of the books."""

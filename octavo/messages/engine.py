@@ -103,6 +103,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     num_cached_tokens: int = 0
     events: RequestEvents | None = None  # with the first and the last output
     error: str | None = None  # with FinishReason.ERROR: one sentence for the client
+    is_request_error: bool = False  # with `error`: the request asked for the impossible
 
 
 class PrefixCacheStats(msgspec.Struct, array_like=True, gc=False):

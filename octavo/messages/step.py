@@ -64,3 +64,5 @@ class ModelRunnerOutput(msgspec.Struct, array_like=True):
     logprobs: dict[str, list[TokenLogprobs]] | None = None
     prompt_logprobs: dict[str, list[TokenLogprobs | None]] | None = None
     failed: dict[str, str] | None = None  # request_id -> one sentence; only these requests end
+    # of the failed ones: those that failed because of what they asked for
+    unservable: list[str] | None = None

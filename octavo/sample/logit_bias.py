@@ -8,19 +8,40 @@ Runs in: workers. Knows nothing of: tensors, other requests, text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from octavo.ops.step import Float32Array, Int32Array
 from octavo.sampling_params import SamplingParams
 
 BAN = float("-inf")
 
 
+class Entries(NamedTuple):
+    """What is added to which logits. Arrays, because `logit_bias` may name the whole vocabulary,
+    and they are read in every step."""
+
+    ids: Int32Array  # [n] token ids
+    values: Float32Array  # [n] added to their logits
+
+
+def _entries(ids: Iterable[int], values: Iterable[float] | float) -> Entries:
+    found = np.fromiter(ids, np.int32)
+    if isinstance(values, float):
+        return Entries(found, np.full(len(found), values, np.float32))
+    return Entries(found, np.fromiter(values, np.float32))
+
+
+_NONE = _entries((), BAN)
+
+
 class LogitBias(Protocol):
     """One reason to move logits of one request."""
 
-    def entries(self) -> Iterable[tuple[int, float]]:
-        """(token id, what is added to its logit) for the next token."""
+    def entries(self) -> Entries:
+        """For the next token."""
         ...
 
     def append(self, token_id: int) -> None:
@@ -31,10 +52,10 @@ class LogitBias(Protocol):
 class FixedBias:
     """`logit_bias`: the same for every token."""
 
-    def __init__(self, token_id_to_bias: dict[int, float]) -> None:
-        self._entries = list(token_id_to_bias.items())
+    def __init__(self, token_id_to_bias: Mapping[int, float]) -> None:
+        self._entries = _entries(token_id_to_bias.keys(), token_id_to_bias.values())
 
-    def entries(self) -> Iterable[tuple[int, float]]:
+    def entries(self) -> Entries:
         return self._entries
 
     def append(self, token_id: int) -> None:
@@ -46,10 +67,10 @@ class MinTokens:
 
     def __init__(self, min_tokens: int, ending_ids: Iterable[int]) -> None:
         self._num_missing = min_tokens
-        self._entries = [(token_id, BAN) for token_id in sorted(set(ending_ids))]
+        self._entries = _entries(sorted(set(ending_ids)), BAN)
 
-    def entries(self) -> Iterable[tuple[int, float]]:
-        return self._entries if self._num_missing > 0 else ()
+    def entries(self) -> Entries:
+        return self._entries if self._num_missing > 0 else _NONE
 
     def append(self, token_id: int) -> None:
         self._num_missing -= 1
@@ -63,16 +84,19 @@ class BadWords:
         self._max_prefix = max((len(word) for word in self._words), default=1) - 1
         self._history: list[int] = []  # the last max_prefix generated tokens
 
-    def entries(self) -> Iterable[tuple[int, float]]:
-        for word in self._words:
-            prefix = word[:-1]
-            if not prefix or self._history[-len(prefix) :] == prefix:
-                yield word[-1], BAN
+    def entries(self) -> Entries:
+        return _entries(self._completions(), BAN)
 
     def append(self, token_id: int) -> None:
         self._history.append(token_id)
         if len(self._history) > self._max_prefix:
             del self._history[0]
+
+    def _completions(self) -> Iterable[int]:
+        for word in self._words:
+            prefix = word[:-1]
+            if not prefix or self._history[-len(prefix) :] == prefix:
+                yield word[-1]
 
 
 def logit_biases(params: SamplingParams, eos_token_ids: Sequence[int]) -> list[LogitBias]:

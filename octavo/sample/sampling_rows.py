@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from octavo.ops.step import Int32Array, SamplingArrays, UInt32Array
-from octavo.sample.logit_bias import LogitBias, logit_biases
+from octavo.sample.logit_bias import Entries, LogitBias, logit_biases
 from octavo.sample.seed import request_seed
 from octavo.sample.seen_tokens import SeenTokens
 from octavo.sample.token_mask import allowed_token_mask, num_mask_words
@@ -188,19 +188,18 @@ class SamplingRows:
         arrays.uses_bias = False
         if not self._row_to_biases:
             return
-        entries: list[tuple[int, float]] = []
+        entries: list[Entries] = []
         lengths = []
         for row in self._drawing(arrays, rows):
-            before = len(entries)
-            for bias in self._row_to_biases.get(row, ()):
-                entries.extend(bias.entries())
-            lengths.append(len(entries) - before)
-        if not entries:
+            of_row = [bias.entries() for bias in self._row_to_biases.get(row, ())]
+            lengths.append(sum(len(part.ids) for part in of_row))
+            entries += of_row
+        if not any(lengths):
             return
         arrays.uses_bias = True
         _set_offsets(arrays.bias_offsets, lengths)
-        arrays.bias_ids = np.fromiter((e[0] for e in entries), np.int32, len(entries))
-        arrays.bias_values = np.fromiter((e[1] for e in entries), np.float32, len(entries))
+        arrays.bias_ids = np.concatenate([part.ids for part in entries])
+        arrays.bias_values = np.concatenate([part.values for part in entries])
 
     def _fill_masks(
         self,

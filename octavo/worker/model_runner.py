@@ -23,8 +23,8 @@ _FAILURES = {
         "damaged or need another --dtype"
     ),
     SampleOutputArrays.NOTHING_ALLOWED: (
-        "every token was excluded for this request (allowed_token_ids, logit_bias, bad_words, "
-        "min_tokens or a grammar leave none)"
+        "every token was excluded for this request: allowed_token_ids, bad_words, min_tokens or a "
+        "grammar leave none; relax one of them"
     ),
 }
 
@@ -83,7 +83,7 @@ class ModelRunner:
         batch, output = self._batch, self._output
         count = batch.step.num_logits
         sampled: dict[str, list[int]] = {request_id: [] for request_id in batch.request_ids}
-        failed = self._failures()
+        failed, unservable = self._failures()
         is_drawn = output.status[:count] == SampleOutputArrays.OK
         if batch.targets is not None:
             is_drawn &= batch.targets < 0
@@ -98,14 +98,20 @@ class ModelRunner:
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
             failed=failed or None,
+            unservable=unservable or None,
         )
 
-    def _failures(self) -> dict[str, str]:
+    def _failures(self) -> tuple[dict[str, str], list[str]]:
+        """Failed requests with the reason, and those of them that asked for the impossible."""
         batch, status = self._batch, self._output.status[: self._batch.step.num_logits]
-        return {
-            batch.request_ids[batch.logit_requests[index]]: _FAILURES[int(status[index])]
-            for index in np.flatnonzero(status)
-        }
+        failed: dict[str, str] = {}
+        unservable: list[str] = []
+        for index in np.flatnonzero(status):
+            request_id = batch.request_ids[batch.logit_requests[index]]
+            failed[request_id] = _FAILURES[int(status[index])]
+            if status[index] == SampleOutputArrays.NOTHING_ALLOWED:
+                unservable.append(request_id)
+        return failed, unservable
 
     def _logprobs(
         self, is_drawn: np.ndarray[tuple[int], np.dtype[np.bool_]]

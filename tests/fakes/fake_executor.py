@@ -74,6 +74,7 @@ class FakeExecutor(Executor):
         self.steps: list[SchedulerOutput] = []
         self.rows: dict[str, Row] = {}
         self.fail_next: dict[str, str] = {}  # request_id -> message, for the next step
+        self.unservable: set[str] = set()  # failures that the request asked for
         self.kv_config: KVCacheConfig | None = None
         self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
         self._available_bytes = available_bytes
@@ -138,7 +139,11 @@ class FakeExecutor(Executor):
                     sampled[request_id] = [token_id]
             row.num_computed_tokens = end
         result: Future[ModelRunnerOutput] = Future()
-        result.set_result(ModelRunnerOutput(sampled, failed=failed or None))
+        result.set_result(
+            ModelRunnerOutput(
+                sampled, failed=failed or None, unservable=sorted(self.unservable & set(failed))
+            )
+        )
         return result
 
     def _update_rows(self, scheduled: SchedulerOutput) -> None:

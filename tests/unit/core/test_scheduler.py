@@ -276,6 +276,17 @@ def test_a_failure_inside_one_request_ends_that_request_only() -> None:
     assert run.tokens("b") == solo_output([2] * 9, 5)
 
 
+def test_a_request_that_asked_for_the_impossible_is_told_so() -> None:
+    run = engine()
+    run.add(core_request("a"), core_request("b"))
+    run.executor.fail_next = {"a": "nothing is allowed", "b": "no numbers"}
+    run.executor.unservable = {"a"}
+    run.finish()
+    assert run.end("a").is_request_error
+    assert run.end("a").error == "nothing is allowed"
+    assert not run.end("b").is_request_error
+
+
 @pytest.mark.parametrize("depth", [1, 2])
 def test_who_shares_blocks_of_a_failed_request_computes_them_himself(depth: int) -> None:
     run = engine(depth=depth)

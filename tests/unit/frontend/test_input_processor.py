@@ -222,6 +222,32 @@ def test_min_tokens_must_fit_behind_the_prompt(max_tokens: int | None) -> None:
     assert caught.value.param == "min_tokens"
 
 
+@pytest.mark.parametrize(
+    ("params", "field"),
+    [
+        ({"allowed_token_ids": [EOS], "min_tokens": 1}, "allowed_token_ids"),
+        (
+            {"allowed_token_ids": [5, EOS], "stop_token_ids": [5], "min_tokens": 1},
+            "allowed_token_ids",
+        ),
+        ({"allowed_token_ids": [120], "bad_words": ["x"]}, "allowed_token_ids"),
+        ({"stop_token_ids": list(range(VOCAB_SIZE)), "min_tokens": 1}, "stop_token_ids"),
+        ({"stop_token_ids": list(range(VOCAB_SIZE))}, None),
+        ({"allowed_token_ids": [EOS]}, None),
+        ({"allowed_token_ids": [EOS], "min_tokens": 1, "ignore_eos": True}, None),
+        ({"allowed_token_ids": [120, 121], "bad_words": ["x"]}, None),
+        ({"allowed_token_ids": [120], "bad_words": ["xy"]}, None),
+    ],
+)
+def test_what_no_token_can_satisfy_is_refused(params: dict[str, Any], field: str | None) -> None:
+    if field is None:
+        process(**params)
+        return
+    with pytest.raises(InvalidParameter, match="no token to begin with") as caught:
+        process(**params)
+    assert caught.value.param == field
+
+
 def test_a_top_k_beyond_the_vocabulary_takes_nothing_away() -> None:
     assert process(top_k=VOCAB_SIZE - 1).sampling_params.top_k == VOCAB_SIZE - 1
     assert process(top_k=VOCAB_SIZE).sampling_params.top_k == 0

@@ -242,6 +242,14 @@ def test_a_failed_output_ends_the_whole_request_and_no_other() -> None:
     assert bench.processor.num_unfinished_requests == 0
 
 
+def test_a_request_that_asked_for_the_impossible_gets_an_error_of_its_own_kind() -> None:
+    bench = Bench()
+    sink = bench.add(request())
+    bench.say(EngineCoreOutput("r", [], FinishReason.ERROR, error="no way", is_request_error=True))
+    assert isinstance(sink.error, InvalidParameter)
+    assert sink.error.message == "no way"
+
+
 def test_a_failure_while_decoding_ends_that_request_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.sample.logit_bias import BAN, BadWords, MinTokens, logit_biases
+from octavo.sample.logit_bias import BAN, BadWords, LogitBias, MinTokens, logit_biases
 from octavo.sampling_params import SamplingParams
 
 
@@ -11,7 +11,13 @@ def entries(params: SamplingParams, eos: list[int], generated: list[int]) -> dic
     for token_id in generated:
         for bias in biases:
             bias.append(token_id)
-    return dict(entry for bias in biases for entry in bias.entries())
+    return {key: value for bias in biases for key, value in as_dict(bias).items()}
+
+
+def as_dict(bias: LogitBias) -> dict[int, float]:
+    ids, values = bias.entries()
+    assert len(ids) == len(values)
+    return dict(zip(ids.tolist(), values.tolist(), strict=True))
 
 
 def test_plain_parameters_have_no_bias_objects() -> None:
@@ -31,17 +37,17 @@ def test_an_ignored_eos_may_be_generated_before_min_tokens() -> None:
 
 
 def test_a_one_token_word_is_always_banned() -> None:
-    assert dict(BadWords([[9]]).entries()) == {9: BAN}
+    assert as_dict(BadWords([[9]])) == {9: BAN}
 
 
 def test_a_longer_word_is_banned_only_where_it_would_be_completed() -> None:
     words = BadWords([[1, 2, 3], [2, 4]])
-    assert dict(words.entries()) == {}
+    assert as_dict(words) == {}
     words.append(1)
     words.append(2)
-    assert dict(words.entries()) == {3: BAN, 4: BAN}
+    assert as_dict(words) == {3: BAN, 4: BAN}
     words.append(2)
-    assert dict(words.entries()) == {4: BAN}
+    assert as_dict(words) == {4: BAN}
 
 
 def test_logit_bias_is_added_to_the_same_ids_every_time() -> None:
@@ -51,6 +57,6 @@ def test_logit_bias_is_added_to_the_same_ids_every_time() -> None:
 
 def test_min_tokens_counts_down() -> None:
     minimum = MinTokens(1, [3, 3])
-    assert list(minimum.entries()) == [(3, BAN)]
+    assert minimum.entries().ids.tolist() == [3]
     minimum.append(0)
-    assert list(minimum.entries()) == []
+    assert minimum.entries().ids.tolist() == []

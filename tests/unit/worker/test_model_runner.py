@@ -79,18 +79,19 @@ def test_every_group_has_its_own_slots(make_rig: Callable[..., Rig]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "words", "is_asked_for"),
     [
-        (SampleOutputArrays.NAN, "not numbers"),
-        (SampleOutputArrays.NOTHING_ALLOWED, "every token was excluded"),
+        (SampleOutputArrays.NAN, "not numbers", False),
+        (SampleOutputArrays.NOTHING_ALLOWED, "every token was excluded", True),
     ],
 )
-def test_a_bad_row_fails_alone(rig: Rig, status: int, words: str) -> None:
+def test_a_bad_row_fails_alone(rig: Rig, status: int, words: str, is_asked_for: bool) -> None:
     rig.network.row_to_status = {0: status}
     output = rig.step((new("a", [1], [1]), 1), (new("b", [2], [2]), 1))
     assert output.failed is not None
     assert list(output.failed) == ["a"]
     assert words in output.failed["a"]
+    assert output.unservable == (["a"] if is_asked_for else None)
     assert output.sampled_token_ids == {"a": [], "b": [next_token(2, 0)]}
 
 
