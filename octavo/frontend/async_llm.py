@@ -227,7 +227,9 @@ class AsyncLLM:
         request = self._input.process(
             prompt, params, request_id, priority=priority, cache_salt=cache_salt
         )
-        self._admission.check_tokens(self._output.num_prefill_tokens, len(request.prompt_token_ids))
+        self._admission.check_tokens(
+            self._output.num_prefill_tokens, len(request.prompt_token_ids), params.n
+        )
         stream = RequestStream(
             request_id, request.prompt_token_ids, params.output_kind, self._on_leave
         )
@@ -266,6 +268,7 @@ class AsyncLLM:
             InvalidParameter: there is no tokenizer, or the text is not valid Unicode.
         """
         prompt = TextPrompt(text, add_special_tokens)
+        self._input.check_any_text(text)
         if len(text) <= MAX_INLINE_CHARS:
             return list(self._input.encode(prompt).token_ids)
         # not with the prompts: this text may be of any length, and they must not wait for it

@@ -29,6 +29,8 @@ MAX_BAD_WORDS = 128
 MAX_BAD_WORDS_TOKENS = 1024
 MAX_BAD_WORDS_CHARACTERS = 65536
 MAX_LOGIT_BIAS = 100.0
+#: of texts that need not fit in the window; tokenising takes up to a second per million
+MAX_TEXT_CHARACTERS = 4_000_000
 
 
 class InputTokenizer(Protocol):
@@ -73,16 +75,38 @@ class InputProcessor:
         self.max_model_len = max_model_len
         self._kv_cache_size_tokens = kv_cache_size_tokens
 
+    @property
+    def _max_prompt_characters(self) -> int:
+        """Characters of a window of the longest tokens."""
+        longest = 1 if self._tokenizer is None else self._tokenizer.max_token_characters
+        return self.max_model_len * longest
+
+    def check_any_text(self, text: str) -> None:
+        """Cheap, before a text that is no prompt is encoded.
+
+        Raises:
+            InvalidParameter: it would take longer than one request may.
+        """
+        if len(text) <= MAX_TEXT_CHARACTERS:
+            return
+        limit = max(MAX_TEXT_CHARACTERS, self._max_prompt_characters)
+        if len(text) > limit:
+            raise InvalidParameter(
+                f"The text has {len(text)} characters; at most {limit} are tokenised in one "
+                "request. Please send it in pieces.",
+                param="prompt",
+            )
+
     def check_text(self, text: str) -> None:
-        """Cheap, before a long text is encoded: what cannot fit in the window for its length.
+        """Cheap, before a long prompt is encoded: what cannot fit in the window for its length.
 
         Raises:
             PromptTooLong: even the longest tokens of the vocabulary would be too many.
         """
-        if self._tokenizer is None or len(text) < self.max_model_len:
+        if len(text) < self.max_model_len:
             return  # a token is at least one character
-        limit = self.max_model_len * self._tokenizer.max_token_characters
-        if len(text) > limit:
+        limit = self._max_prompt_characters
+        if len(text) > limit and self._tokenizer is not None:
             raise PromptTooLong(
                 f"This model's maximum context length is {self.max_model_len} tokens, which is at "
                 f"most {limit} characters. However, your prompt has {len(text)} characters. Please "

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from octavo.api.body import MAX_BODY_VALUES
+from octavo.api.openai.tokenize import MAX_DETOKENIZED
 from octavo.config.server import ServerConfig
 from octavo.tokenizer.chat_template import ChatTemplate
 from tests.fakes.api import serving
@@ -214,6 +215,20 @@ def test_more_messages_than_the_window_has_tokens_are_refused_before_rendering()
                     assert answer.error["param"] == "messages"
                     assert "maximum context length is 512" in answer.error["message"]
             assert api.template.calls == []
+
+    asyncio.run(main())
+
+
+def test_outputs_and_ids_of_one_request_are_limited() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            answer = await api.client.complete(["a"] * 1024, n=17)
+            assert answer.status == 400
+            assert answer.error["param"] == "n"
+            answer = await api.client.post("/detokenize", {"tokens": [1] * (MAX_DETOKENIZED + 1)})
+            assert answer.status == 400
+            assert answer.error["param"] == "tokens"
+            assert api.core.added == []
 
     asyncio.run(main())
 

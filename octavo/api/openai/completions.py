@@ -34,7 +34,7 @@ from octavo.errors import (
     Unauthorized,
 )
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import MAX_N, SamplingParams
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -79,6 +79,12 @@ class Completions:
             add_special_tokens=request.add_special_tokens,
             max_prompts=context.server.max_completion_prompts,
         )
+        if len(prompts) * request.n > MAX_N:
+            raise InvalidParameter(
+                f"n={request.n} for {len(prompts)} prompts is more than {MAX_N} outputs; send "
+                f"fewer prompts at a time. (parameter=n, value={request.n})",
+                param="n",
+            )
         max_tokens = self._max_tokens(request)
         params = self._params(request, max_tokens)
         prompts = [await truncated(context.llm, prompt, request) for prompt in prompts]

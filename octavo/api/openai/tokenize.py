@@ -23,6 +23,9 @@ from octavo.api.openai.route import unknown_field_headers
 from octavo.errors import InvalidParameter, ModelNotFound, RequestError, Unauthorized
 from octavo.frontend.async_llm import AsyncLLM
 
+#: ids in one request, if the window is not larger: the event loop waits 0.5 s per million
+MAX_DETOKENIZED = 131_072
+
 TokenizeRequest = TokenizeCompletionRequest | TokenizeChatRequest
 
 
@@ -91,6 +94,13 @@ class Tokenize:
         body = await read_json_body(scope, receive)
         parsed = parse_request(body, DetokenizeRequest)
         self._models.check(parsed.request.model)
+        limit = max(MAX_DETOKENIZED, self._llm.max_model_len)
+        if len(parsed.request.tokens) > limit:
+            raise InvalidParameter(
+                f"tokens has {len(parsed.request.tokens)} ids; at most {limit} become text in one "
+                "request. Please send them in pieces.",
+                param="tokens",
+            )
         vocab_size = self._llm.model_config.vocab_size
         for index, token_id in enumerate(parsed.request.tokens):
             if not 0 <= token_id < vocab_size:

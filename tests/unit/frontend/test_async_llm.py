@@ -17,7 +17,7 @@ from octavo.errors import (
 )
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
-from octavo.frontend.input_processor import InputProcessor
+from octavo.frontend.input_processor import MAX_TEXT_CHARACTERS, InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import TextPrompt, TokensPrompt
 from octavo.messages.engine import FinishReason, SchedulerStats
@@ -243,6 +243,15 @@ def test_the_token_limit_counts_prompts_in_prefill() -> None:
         await bench.llm.add_request(PROMPT, params(), "s")
 
     run(test, max_num_queued_tokens=10)
+
+
+def test_a_text_of_any_length_is_not_tokenised_at_once() -> None:
+    async def test(bench: Bench) -> None:
+        with pytest.raises(InvalidParameter, match="in pieces"):
+            await bench.llm.tokenize("x" * (MAX_TEXT_CHARACTERS + 1))
+        assert bench.tokenizer.num_encoded == 0
+
+    run(test)
 
 
 def test_a_core_with_work_that_says_nothing_is_stalled() -> None:
