@@ -14,16 +14,20 @@ from octavo.cli.console import show
 from octavo.errors import ConfigError, StartupError
 
 EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130  # 128 + SIGINT
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the process's exit code.
 
-    0 done; 2 wrong usage or configuration; 1 failed start; others as the command says.
+    0 done; 2 wrong usage or configuration; 1 failed start; 130 interrupted; others as the command
+    says.
     """
     words = sys.argv[1:] if argv is None else argv
     try:
         return _dispatch(words)
+    except KeyboardInterrupt:  # before `serve` takes the signals over: nothing is there to clean up
+        return EXIT_INTERRUPTED
     except StartupError as error:
         print(f"octavo: error: {error.message}", file=sys.stderr, flush=True)
         return error.exit_code

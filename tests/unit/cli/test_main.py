@@ -71,6 +71,17 @@ def test_the_module_runs_as_a_program_and_hands_on_the_exit_code() -> None:
     assert done.stderr.startswith("octavo: error: unknown flag --nonsense")
 
 
+def test_an_interrupt_before_anything_is_started_ends_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("octavo.cli.serve.parse_serve", interrupt)
+    assert main(["serve"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f"{sys.executable} -m octavo serve --help=all | head -1"],
