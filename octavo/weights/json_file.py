@@ -23,7 +23,7 @@ def read_json_object(path: str) -> dict[str, Any]:
     name = os.path.basename(path)
     try:
         with open(path, "rb") as file:
-            value = json.load(file, parse_int=_small_int)
+            value = json.load(file, parse_int=_number)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
@@ -35,9 +35,8 @@ def read_json_object(path: str) -> dict[str, Any]:
     return value
 
 
-def _small_int(digits: str) -> int:
-    """Numbers that any process can be told; nothing in a checkpoint counts further."""
-    value = int(digits)
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"it has the number {digits[:30]}")
-    return value
+def _number(digits: str) -> int | float:
+    """Whole numbers that any process can be told; larger ones (transformers writes 10**30 for "no
+    limit") as the nearest float, which is refused wherever a size is expected."""
+    number = float(digits)
+    return int(digits) if -(2.0**63) < number < 2.0**63 else number
