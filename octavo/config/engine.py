@@ -35,7 +35,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     logprobs_mode: str = "raw_logprobs"
     seed: int = 0
     skip_tokenizer_init: bool = False
-    chat_template: str | None = None  # text of --chat-template, else the model's own
+    chat_template: str | None = None  # text of --chat-template; None: the tokenizer's own
     eos_token_ids: list[int] = []
     #: generation_config.json + --override-generation-config: temperature, top_k, top_p, min_p,
     #: repetition_penalty, ...

@@ -25,7 +25,6 @@ class CheckpointFacts(msgspec.Struct, frozen=True, kw_only=True):
     weight_bytes: int = 0  # bytes of tensor data in the file(s)
     eos_token_ids: list[int] = []
     generation_config: dict[str, object] = {}
-    chat_template: str | None = None
     default_name: str = ""  # general.name or the folder's name
 
 

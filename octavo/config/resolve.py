@@ -69,7 +69,7 @@ def resolve_engine(
         env: environment.
         checkpoint: facts of the model that `args.model` names.
         device: facts of the device.
-        chat_template: `--chat-template`: a path or a template; None: the checkpoint's.
+        chat_template: `--chat-template`: a path or a template; None: the tokenizer's.
         tokenizer_path: where `args.tokenizer` was found locally; None: the checkpoint's.
 
     Raises:
@@ -199,7 +199,7 @@ def _model(
         logprobs_mode=args.logprobs_mode,
         seed=args.seed,
         skip_tokenizer_init=args.skip_tokenizer_init,
-        chat_template=read_chat_template(chat_template) or checkpoint.chat_template,
+        chat_template=read_chat_template(chat_template),
         eos_token_ids=checkpoint.eos_token_ids,
         default_sampling_params=notes.take(
             choose_sampling_defaults(

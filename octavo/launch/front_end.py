@@ -32,6 +32,7 @@ from octavo.frontend.core_manager import CoreEngineProcManager
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.zmq_client import ZmqCoreClient
+from octavo.launch.chat_template import chat_template_of
 from octavo.messages.engine import Ready
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.metrics.http_metrics import HttpMetrics
@@ -108,11 +109,12 @@ class FrontEnd:
             stall_limit_s=config.observability.stall_limit_s,
         )
         make_template = _template_maker(tokenizer)
+        template = chat_template_of(model, tokenizer)
         self._app = build_app(
             self.llm,
             server,
             version=__version__,
-            template=make_template(model.chat_template) if model.chat_template else None,
+            template=template,
             make_template=make_template,
             render_metrics=self._prometheus.render,
             observe_http=http_metrics.observe,

@@ -13,6 +13,7 @@ from octavo.core.engine_core import EngineCore
 from octavo.envs import read_environ
 from octavo.frontend.core_client import InprocClient
 from octavo.frontend.offline_engine import OfflineEngine
+from octavo.launch.chat_template import chat_template_of
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.executors import make_executor
 from octavo.tokenizer.chat_template import ChatTemplate
@@ -38,7 +39,4 @@ def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | No
     tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
     core = EngineCore(config, make_executor(config))
     engine = OfflineEngine(config, tokenizer, InprocClient(core), core.ready)
-    if not model.chat_template:
-        return engine, None
-    special = {} if tokenizer is None else tokenizer.special_tokens
-    return engine, ChatTemplate(model.chat_template, special)
+    return engine, chat_template_of(model, tokenizer)

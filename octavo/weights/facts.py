@@ -55,7 +55,6 @@ def _gguf_facts(path: str, check_architecture: Callable[[str], None]) -> Checkpo
         max_position_embeddings=config["max_position_embeddings"],
         weight_bytes=sum(info.num_bytes for info in tensors.values()),
         eos_token_ids=gguf_eos_token_ids(first, config["vocab_size"]),
-        chat_template=first.text("tokenizer.chat_template"),
         default_name=first.text("general.name") or os.path.basename(path).removesuffix(".gguf"),
     )
     for shard in shards:

@@ -23,7 +23,6 @@ GGUF = CheckpointFacts(
     max_position_embeddings=8192,
     eos_token_ids=[2],
     generation_config={"temperature": 0.2},
-    chat_template="{{ messages }}",
     default_name="SmolLM2",
 )
 FOLDER = msgspec.structs.replace(
@@ -63,7 +62,6 @@ def test_the_defaults_of_a_gguf_file_on_cpu() -> None:
     assert config.model.dtype == "auto"
     assert config.model.max_model_len == 8192
     assert not config.model.max_model_len_is_given
-    assert config.model.chat_template == "{{ messages }}"
     assert config.model.eos_token_ids == [2]
     assert config.model.default_sampling_params == {"temperature": 0.2}
     assert config.cache.block_size == 16
@@ -189,7 +187,8 @@ def test_the_format_must_be_what_was_asked_for() -> None:
         engine(checkpoint=FOLDER, quantization="gguf")
 
 
-def test_a_given_template_replaces_the_models() -> None:
+def test_only_a_given_template_is_configuration() -> None:
+    assert engine().model.chat_template is None  # the tokenizer has the model's own
     assert engine(chat_template="{{ x }}").model.chat_template == "{{ x }}"
 
 

@@ -31,14 +31,12 @@ WEIGHTS = {"model.norm.weight": np.ones(32, np.float32)}
 
 
 def test_facts_of_a_gguf_file(tmp_path: Path) -> None:
-    metadata = llama_metadata(tokenizer__chat_template="{{ messages }}")
     tensors = llama_tensors()
-    facts = read_facts(write_gguf(tmp_path / "m.gguf", metadata, tensors))
+    facts = read_facts(write_gguf(tmp_path / "m.gguf", llama_metadata(), tensors))
     assert (facts.format, facts.architecture) == ("gguf", "LlamaForCausalLM")
     assert (facts.vocab_size, facts.max_position_embeddings) == (40, 128)
     assert facts.weight_bytes == sum(num_bytes(tensor) for tensor in tensors.values())
     assert facts.eos_token_ids == [2]
-    assert facts.chat_template == "{{ messages }}"
     assert facts.default_name == "Tiny"
     assert facts.torch_dtype is None
 
