@@ -1,4 +1,4 @@
-"""docs/user-cases.md names the tests that exist, and every test of a case is on it."""
+"""docs/user-cases.md names tests that exist, and each case at least one of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,4 @@ def test_a_case_says_what_happens_and_names_tests_that_exist(case: str) -> None:
     listed = set(re.findall(r"`(test_\w+)`", tests))
     assert listed <= TESTS
     prefix = f"test_{case.lower()}_"
-    assert {name for name in TESTS if name.startswith(prefix)} == {
-        name for name in listed if name.startswith(prefix)
-    }
     assert any(name.startswith(prefix) for name in listed)
