@@ -189,6 +189,29 @@ def test_a_client_that_leaves_with_requests_in_its_pipeline_aborts_the_running_o
     asyncio.run(main())
 
 
+def test_a_client_that_does_not_read_holds_up_nobody_and_nothing_stays_of_it() -> None:
+    async def main() -> None:
+        async with running(lambda request: [97] * 500) as (api, address, _):
+            num_tasks = len(asyncio.all_tasks())
+            client = await Connection.open(address)
+            client.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            # 20 MB of events: far more than the buffers between server and client hold
+            asked = {**BODY, "stream": True, "n": 16, "max_tokens": 500}
+            await client.send("POST", CHAT, {**asked, "logprobs": True, "top_logprobs": 20})
+            await api.core.has_running(16)
+            async with asyncio.timeout(30):
+                while api.core.num_running:  # the engine does not wait for the client
+                    await asyncio.sleep(0.001)
+            await api.is_alive()
+            client.writer.transport.abort()
+            async with asyncio.timeout(5):
+                while len(asyncio.all_tasks()) > num_tasks:
+                    await asyncio.sleep(0.001)
+            assert api.llm.num_unfinished_requests == 0
+
+    asyncio.run(main())
+
+
 def test_http_1_0_gets_an_answer_and_the_end_of_the_connection() -> None:
     async def main() -> None:
         async with running(saying("abc")) as (_, address, _):
