@@ -18,10 +18,6 @@ from octavo.envs import Env
 from octavo.errors import StartupError
 
 
-class NoSignals:
-    """Stands in for StartSignals: the test's process keeps its handlers."""
-
-
 class Launch(types.ModuleType):
     """Stands in for octavo.launch.serve: records what it is given."""
 
@@ -31,7 +27,7 @@ class Launch(types.ModuleType):
         self.result: int | StartupError = 0
 
     def serve(
-        self, server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: NoSignals
+        self, server_args: ServerArgs, engine_args: EngineArgs, env: Env, signals: object
     ) -> int:
         self.calls.append((server_args, engine_args, env))
         if isinstance(self.result, StartupError):
@@ -43,7 +39,6 @@ class Launch(types.ModuleType):
 def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     module = Launch()
     monkeypatch.setitem(sys.modules, "octavo.launch.serve", module)
-    monkeypatch.setattr("octavo.transport.start_signals.StartSignals", NoSignals)
     for name in list(os.environ):
         if name.startswith(("VLLM_", "OCTAVO_", "HF_")):
             monkeypatch.delenv(name)
