@@ -200,6 +200,20 @@ def test_a_million_tiny_values_are_refused_before_they_are_made() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("number", [b"1e308", b"1E+0299", b"9" * 4000])
+def test_numbers_that_take_long_to_parse_are_limited(number: bytes) -> None:
+    async def main() -> None:
+        async with serving() as api:
+            few = b'{"prompt":"a","x":[' + (number + b",") * 900 + b"1]}"
+            assert (await api.client.post("/v1/completions", few)).status == 200
+            many = few.replace(b"[", b"[" + (number + b",") * 10_000)
+            answer = await api.client.post("/v1/completions", many)
+            assert answer.status == 413
+            assert "very large" in answer.error["message"]
+
+    asyncio.run(main())
+
+
 def test_more_messages_than_the_window_has_tokens_are_refused_before_rendering() -> None:
     async def main() -> None:
         async with serving() as api:
