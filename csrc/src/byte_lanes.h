@@ -10,6 +10,8 @@
 #include "int_lanes.h"
 
 #define OV_ALWAYS_INLINE inline __attribute__((always_inline))
+// For lambdas of unrolled loops: one that is called keeps all accumulators in memory.
+#define OV_INLINED __attribute__((always_inline))
 
 namespace ov {
 

@@ -32,10 +32,6 @@ inline void store_int(void* p, IntLanes a) { _mm512_storeu_si512(p, a.v); }
 inline IntLanes load_int8(const int8_t* p) {
   return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
 }
-// Saturating.
-inline void store_int8(int8_t* p, IntLanes a) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(a.v));
-}
 inline IntLanes operator+(IntLanes a, IntLanes b) { return {_mm512_add_epi32(a.v, b.v)}; }
 inline IntLanes operator&(IntLanes a, IntLanes b) { return {_mm512_and_si512(a.v, b.v)}; }
 inline IntLanes operator|(IntLanes a, IntLanes b) { return {_mm512_or_si512(a.v, b.v)}; }
@@ -70,11 +66,6 @@ inline void store_int(void* p, IntLanes a) {
 inline IntLanes load_int8(const int8_t* p) {
   const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_cvtepi8_epi32(b), _mm256_cvtepi8_epi32(_mm_srli_si128(b, 8))};
-}
-inline void store_int8(int8_t* p, IntLanes a) {
-  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
-  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 inline IntLanes operator+(IntLanes a, IntLanes b) {
   return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
@@ -117,9 +108,6 @@ inline IntLanes load_int(const void* p) {
 }
 inline void store_int(void* p, IntLanes a) { memcpy(p, a.v, sizeof a.v); }
 inline IntLanes load_int8(const int8_t* p) { OV_EACH_INT(p[i]); }
-inline void store_int8(int8_t* p, IntLanes a) {
-  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(a.v[i] < -128 ? -128 : a.v[i] > 127 ? 127 : a.v[i]);
-}
 inline IntLanes operator+(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] + b.v[i]); }
 inline IntLanes operator&(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] & b.v[i]); }
 inline IntLanes operator|(IntLanes a, IntLanes b) { OV_EACH_INT(a.v[i] | b.v[i]); }
@@ -158,21 +146,30 @@ inline int32_t max_lanes(IntLanes a) {
 #endif
 }
 
-// Sums of q[0..15] and q[16..31].
-inline void sum_halves(const int8_t* q, int32_t* sums) {
+// Stores 32 values as int8, saturating, and the sums of either half.
+inline void store_group(int8_t* q, IntLanes a, IntLanes b, int32_t* sums) {
 #if defined(__AVX2__)
-  // as unsigned bytes 128 higher, eight at a time
-  const __m256i high = _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(q)),
-                                        _mm256_set1_epi8(static_cast<char>(0x80)));
+#if defined(__AVX512F__)
+  const __m256i bytes = _mm256_set_m128i(_mm512_cvtsepi32_epi8(b.v), _mm512_cvtsepi32_epi8(a.v));
+#else
+  // packing works within 128-bit halves; the permutation puts dwords back in order
+  const __m256i packed = _mm256_packs_epi16(_mm256_packs_epi32(a.lo, a.hi), _mm256_packs_epi32(b.lo, b.hi));
+  const __m256i bytes = _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+#endif
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  // as unsigned bytes 128 higher, eight at a time; from the register, as a load would wait for the store
+  const __m256i high = _mm256_xor_si256(bytes, _mm256_set1_epi8(static_cast<char>(0x80)));
   const __m256i eights = _mm256_sad_epu8(high, _mm256_setzero_si256());
   const __m256i pairs = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
   sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(pairs)) - 16 * 128;
   sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(pairs, 1)) - 16 * 128;
 #else
-  for (int half = 0; half < 2; ++half) {
-    int32_t s = 0;
-    for (int i = 0; i < 16; ++i) s += q[16 * half + i];
-    sums[half] = s;
+  sums[0] = sums[1] = 0;
+  for (int i = 0; i < kLanes; ++i) {
+    q[i] = static_cast<int8_t>(a.v[i] < -128 ? -128 : a.v[i] > 127 ? 127 : a.v[i]);
+    q[kLanes + i] = static_cast<int8_t>(b.v[i] < -128 ? -128 : b.v[i] > 127 ? 127 : b.v[i]);
+    sums[0] += q[i];
+    sums[1] += q[kLanes + i];
   }
 #endif
 }

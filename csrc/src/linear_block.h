@@ -15,14 +15,21 @@ struct LinearBlock {
   int64_t first_tile, tiles;
 };
 
-// At most this many rows are multiplied straight from the packed tiles; above it, tiles are expanded once per block of
-// rows.
+// Rows and tiles of a register block. Quantised: kDirectRows rows of one tile straight from the packed codes, or as
+// many rows of kPanelTiles expanded tiles as the form of the kind allows; up to kDirectLimit rows in all the former is
+// faster.
 #if defined(__AVX512VNNI__)
-inline constexpr int kIntRows = 6, kIntTiles = 2, kFloatRows = 8, kFloatTiles = 2;
+inline constexpr int kDirectRows = 8, kDirectLimit = 16, kPanelTiles = 2;
+inline constexpr int kSymmetricRows = 8, kMinimumRows = 7, kHalvesRows = 5;
+inline constexpr int kFloatRows = 8, kFloatTiles = 2;
 #elif defined(__AVX2__)
-inline constexpr int kIntRows = 3, kIntTiles = 1, kFloatRows = 3, kFloatTiles = 2;
+inline constexpr int kDirectRows = 3, kDirectLimit = 3, kPanelTiles = 1;
+inline constexpr int kSymmetricRows = 3, kMinimumRows = 3, kHalvesRows = 3;
+inline constexpr int kFloatRows = 3, kFloatTiles = 2;
 #else
-inline constexpr int kIntRows = 1, kIntTiles = 1, kFloatRows = 2, kFloatTiles = 1;
+inline constexpr int kDirectRows = 1, kDirectLimit = 1, kPanelTiles = 1;
+inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;
+inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 #endif
 
 void linear_int8(const LinearBlock& block);
@@ -31,26 +38,25 @@ void linear_float(const LinearBlock& block);  // BF16 and F32
 // Stores R rows x C tiles: accumulator, + bias, + residual.
 template <int R, int C>
 OV_ALWAYS_INLINE void store_block(const LinearSegment& s, int64_t row, int64_t tile, const Lanes (&acc)[R][C]) {
-  for (int r = 0; r < R; ++r) {
-    float* out = reinterpret_cast<float*>(reinterpret_cast<char*>(s.out) + (row + r) * s.out_stride);
-    const float* residual = reinterpret_cast<const float*>(reinterpret_cast<const char*>(s.residual) +
-                                                           (s.residual ? (row + r) * s.residual_stride : 0));
-    for (int c = 0; c < C; ++c) {
-      const int64_t column = (tile + c) * kTileColumns;
-      const int64_t left = s.weight->n - column;
-      Lanes x = acc[r][c];
-      if (left >= kLanes) {
-        if (s.bias) x = x + load(s.bias + column);
-        if (s.residual) x = x + load(residual + column);
-        store(out + column, x);
-      } else {
-        const int count = static_cast<int>(left);
-        if (s.bias) x = x + load_part(s.bias + column, count);
-        if (s.residual) x = x + load_part(residual + column, count);
-        store_part(out + column, x, count);
-      }
-    }
-  }
+  const int64_t first = tile * kTileColumns;
+  char* const out = reinterpret_cast<char*>(s.out + first) + row * s.out_stride;
+  const char* const residual =
+      s.residual ? reinterpret_cast<const char*>(s.residual + first) + row * s.residual_stride : nullptr;
+  const float* const bias = s.bias ? s.bias + first : nullptr;
+  const int64_t columns = s.weight->n - first;
+  unroll<C>([&](auto c) OV_INLINED {
+    const int64_t left = columns - c.value * kLanes;
+    const int count = static_cast<int>(left < kLanes ? left : kLanes);
+    const Lanes b = bias ? load_part(bias + c.value * kLanes, count) : set1(0.0f);
+    unroll<R>([&](auto r) OV_INLINED {
+      Lanes x = acc[r.value][c.value];
+      if (bias) x = x + b;
+      const int64_t offset = 4 * c.value * kLanes;
+      if (residual)
+        x = x + load_part(reinterpret_cast<const float*>(residual + r.value * s.residual_stride + offset), count);
+      store_part(reinterpret_cast<float*>(out + r.value * s.out_stride + offset), x, count);
+    });
+  });
 }
 
 // f(first, count) over `rows` rows in nearly equal parts of at most `limit`.

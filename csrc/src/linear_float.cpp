@@ -25,12 +25,12 @@ void multiply(const LinearBlock& b, int64_t tile, int64_t row) {
   const uint8_t* codes = tile_codes(w, tile);
   const char* in = b.in + row * b.in_stride;
   Lanes acc[R][C];
-  unroll<R>([&](auto r) { unroll<C>([&](auto c) { acc[r.value][c.value] = set1(0.0f); }); });
+  unroll<R>([&](auto r) OV_INLINED { unroll<C>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
   for (int64_t i = 0; i < steps; ++i) {
-    unroll<C>([&](auto c) {
+    unroll<C>([&](auto c) OV_INLINED {
       const uint8_t* at = codes + c.value * w.tile_bytes + 64 * i;
       __builtin_prefetch(at + kAhead);
-      unroll<R>([&](auto r) {
+      unroll<R>([&](auto r) OV_INLINED {
         acc[r.value][c.value] = step<Bf16>(acc[r.value][c.value], at, in + r.value * b.in_stride + 4 * i);
       });
     });
@@ -56,9 +56,6 @@ template <bool Bf16>
 void run(const LinearBlock& b) {
   const int64_t end = b.first_tile + b.tiles;
   int64_t t = b.first_tile;
-  // one row has one chain per tile, so more tiles side by side hide the latency of the multiply-add
-  if (b.rows == 1)
-    for (; t + 4 <= end; t += 4) multiply<Bf16, 1, 4>(b, t, b.first_row);
   for (; t + kFloatTiles <= end; t += kFloatTiles) tiles_of<Bf16, kFloatTiles>(b, t);
   if constexpr (kFloatTiles > 1)
     for (; t < end; ++t) tiles_of<Bf16, 1>(b, t);

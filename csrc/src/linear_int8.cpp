@@ -29,6 +29,8 @@ struct Form {
   static constexpr bool kMinimum = Minimum;
   static constexpr bool kHalves = Halves;
   static constexpr int kRecord = 512 + 64 + (Minimum || Halves ? 64 : 0);  // bytes of a group in a panel
+  // what a fold needs besides the sums decides how many rows fit in the registers
+  static constexpr int kPanelRows = Halves ? kHalvesRows : Minimum ? kMinimumRows : kSymmetricRows;
 };
 template <int Kind>
 using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
@@ -44,9 +46,11 @@ class DirectSource {
   OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile)
       : reader_(tile_scales(w, tile)), codes_(tile_codes(w, tile)) {}
   OV_ALWAYS_INLINE void begin(int64_t g) {
-    constexpr int64_t kAhead = 2048;
+    // a page ahead and into the second-level cache, whose queue of misses is the longer one; at a tile's end this is
+    // the next tile's scales
+    constexpr int64_t kAhead = 4096;
     const uint8_t* group = codes_ + g * T::kGroupBytes;
-    for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group + kAhead + i);
+    for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group + kAhead + i, 0, 2);
     expand_group<Kind>(group, quad_);
     scales_ = reader_.read(g);
   }
@@ -99,7 +103,7 @@ void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
       Bytes quad[8];
       expand_group<Kind>(codes, quad);
-      unroll<8>([&](auto q) { store_bytes(out + 64 * q.value, quad[q.value]); });
+      unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
       const GroupScales s = reader.read(g);
       store(reinterpret_cast<float*>(out + 512), s.first);
       if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
@@ -112,13 +116,13 @@ template <int R, class Source>
 OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[R][Source::kTiles]) {
   constexpr int C = Source::kTiles;
   constexpr bool kMinimum = Source::Form::kMinimum, kHalves = Source::Form::kHalves;
-  unroll<R>([&](auto r) { unroll<C>([&](auto c) { acc[r.value][c.value] = set1(0.0f); }); });
+  unroll<R>([&](auto r) OV_INLINED { unroll<C>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
   for (int64_t g = 0; g < in.layout.groups; ++g) {
     source.begin(g);
     Dot<Source::Form::kBits> dot[R][C];
-    const auto start = [&](int half) __attribute__((always_inline)) {
-      unroll<R>([&](auto r) {
-        unroll<C>([&](auto c) {
+    const auto start = [&](int half) OV_INLINED {
+      unroll<R>([&](auto r) OV_INLINED {
+        unroll<C>([&](auto c) OV_INLINED {
           if constexpr (kMinimum)
             dot[r.value][c.value].start_zero();
           else
@@ -126,11 +130,11 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[
         });
       });
     };
-    const auto fold = [&](auto half) __attribute__((always_inline)) {
-      unroll<R>([&](auto r) {
+    const auto fold = [&](auto half) OV_INLINED {
+      unroll<R>([&](auto r) OV_INLINED {
         const char* row = in.row + r.value * in.stride;
         const Lanes a_scale = set1(reinterpret_cast<const float*>(row + in.layout.scale)[g]);
-        unroll<C>([&](auto c) {
+        unroll<C>([&](auto c) OV_INLINED {
           const Lanes scale = half.value ? source.second(c.value) : source.first(c.value);
           Lanes& x = acc[r.value][c.value];
           x = fma(dot[r.value][c.value].finish(), scale * a_scale, x);
@@ -140,16 +144,16 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[
       });
     };
     start(0);
-    unroll<8>([&](auto q) {
+    unroll<8>([&](auto q) OV_INLINED {
       if constexpr (kHalves && q.value == 4) {
         fold(Index<0>{});
         start(1);
       }
       Bytes w[C];
-      unroll<C>([&](auto c) { w[c.value] = source.template quad<q.value>(c.value); });
-      unroll<R>([&](auto r) {
+      unroll<C>([&](auto c) OV_INLINED { w[c.value] = source.template quad<q.value>(c.value); });
+      unroll<R>([&](auto r) OV_INLINED {
         const int8_t* a = reinterpret_cast<const int8_t*>(in.row + r.value * in.stride) + 32 * g + 4 * q.value;
-        unroll<C>([&](auto c) { dot[r.value][c.value].template step<q.value>(w[c.value], a); });
+        unroll<C>([&](auto c) OV_INLINED { dot[r.value][c.value].template step<q.value>(w[c.value], a); });
       });
     });
     fold(Index<kHalves ? 1 : 0>{});
@@ -172,15 +176,15 @@ void panel_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_
   store_block(s, row, tile, acc);
 }
 
-// f(Index<R>{}) for a row count in [1, kIntRows].
-template <int R = kIntRows, class F>
+// f(Index<R>{}) for a row count R in [1, Limit].
+template <int Limit, class F>
 inline void visit_rows(int64_t rows, F&& f) {
-  if constexpr (R == 1)
+  if constexpr (Limit == 1)
     f(Index<1>{});
-  else if (rows == R)
-    f(Index<R>{});
+  else if (rows == Limit)
+    f(Index<Limit>{});
   else
-    visit_rows<R - 1>(rows, f);
+    visit_rows<Limit - 1>(rows, f);
 }
 
 inline IntInput at_row(const IntInput& in, int64_t r) {
@@ -190,14 +194,24 @@ inline IntInput at_row(const IntInput& in, int64_t r) {
   return moved;
 }
 
+template <int Kind>
+void direct_tile(const LinearBlock& b, int64_t tile, const IntInput& in) {
+  constexpr int kRows = FormOf<Kind>::kHalves && kDirectRows > 6 ? 6 : kDirectRows;
+  for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
+    const IntInput part = at_row(in, first);
+    visit_rows<kRows>(count, [&](auto r) { direct_rows<Kind, r.value>(*b.segment, tile, part, b.first_row + first); });
+  });
+}
+
 template <int Kind, int Tiles>
 void panel_tiles(const LinearBlock& b, int64_t tile, const IntInput& in, uint8_t* panel) {
+  using Form = FormOf<Kind>;
+  constexpr int kRows = Form::kPanelRows;
   fill_panel<Kind, Tiles>(*b.segment->weight, tile, panel);
-  for_row_parts(b.rows, kIntRows, [&](int64_t first, int64_t count) {
+  for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
     const IntInput part = at_row(in, first);
-    visit_rows(count, [&](auto r) {
-      panel_rows<FormOf<Kind>, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel);
-    });
+    visit_rows<kRows>(
+        count, [&](auto r) { panel_rows<Form, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
   });
 }
 
@@ -229,16 +243,14 @@ void run(const LinearBlock& b) {
     in.start = start;
   }
   const int64_t end = b.first_tile + b.tiles;
-  if (b.rows <= kIntRows) {
-    visit_rows(b.rows, [&](auto r) {
-      for (int64_t t = b.first_tile; t < end; ++t) direct_rows<Kind, r.value>(*b.segment, t, in, b.first_row);
-    });
+  if (b.rows <= kDirectLimit) {
+    for (int64_t t = b.first_tile; t < end; ++t) direct_tile<Kind>(b, t, in);
     return;
   }
-  uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kIntTiles * 640));
+  uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
   int64_t t = b.first_tile;
-  for (; t + kIntTiles <= end; t += kIntTiles) panel_tiles<Kind, kIntTiles>(b, t, in, panel);
-  if constexpr (kIntTiles > 1)
+  for (; t + kPanelTiles <= end; t += kPanelTiles) panel_tiles<Kind, kPanelTiles>(b, t, in, panel);
+  if constexpr (kPanelTiles > 1)
     for (; t < end; ++t) panel_tiles<Kind, 1>(b, t, in, panel);
 }
 

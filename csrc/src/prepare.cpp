@@ -27,10 +27,9 @@ static inline float group_amax(const float* x) {
   return bits_float(static_cast<uint32_t>(max_lanes(max(a, b))));
 }
 
-static inline void quantize_group(const float* x, float factor, int8_t* q) {
+static inline void quantize_group(const float* x, float factor, int8_t* q, int32_t* sums) {
   const Lanes f = set1(factor);
-  store_int8(q, to_int(load(x) * f));
-  store_int8(q + kLanes, to_int(load(x + kLanes) * f));
+  store_group(q, to_int(load(x) * f), to_int(load(x + kLanes) * f), sums);
 }
 
 static void prepare_a8(const float* in, int64_t cols, char* out) {
@@ -56,8 +55,7 @@ static void prepare_a8(const float* in, int64_t cols, char* out) {
     alignas(64) float total[kLanes] = {};
     for (int i = 0; i < count; ++i) {
       const int64_t g = first + i;
-      quantize_group(group(g), factor[i], q + 32 * g);
-      sum_halves(q + 32 * g, sum16 + 2 * g);
+      quantize_group(group(g), factor[i], q + 32 * g, sum16 + 2 * g);
       total[i] = static_cast<float>(sum16[2 * g] + sum16[2 * g + 1]);
     }
     store_part(sum + first, s * load(total), count);

@@ -29,20 +29,20 @@ inline int64_t tile_scale_bytes(int64_t k) {
 template <int Kind>
 OV_ALWAYS_INLINE void expand_group(const uint8_t* codes, Bytes (&quad)[8]) {
   if constexpr (Tile<Kind>::kBits == 8) {
-    unroll<8>([&](auto q) { quad[q.value] = load_bytes(codes + 64 * q.value); });
+    unroll<8>([&](auto q) OV_INLINED { quad[q.value] = load_bytes(codes + 64 * q.value); });
   } else {
-    unroll<4>([&](auto q) {
+    unroll<4>([&](auto q) OV_INLINED {
       const Bytes both = load_bytes(codes + 64 * q.value);
       quad[q.value] = low_nibbles(both);
       quad[q.value + 4] = high_nibbles(both);
     });
     if constexpr (Tile<Kind>::kBits == 5) {
       const Bytes high = load_bytes(codes + Tile<Kind>::kHighAt);
-      unroll<8>([&](auto q) { quad[q.value] = add_high_bits<1, q.value>(quad[q.value], high); });
+      unroll<8>([&](auto q) OV_INLINED { quad[q.value] = add_high_bits<1, q.value>(quad[q.value], high); });
     } else if constexpr (Tile<Kind>::kBits == 6) {
       const Bytes first = load_bytes(codes + Tile<Kind>::kHighAt);
       const Bytes second = load_bytes(codes + Tile<Kind>::kHighAt + 64);
-      unroll<4>([&](auto q) {
+      unroll<4>([&](auto q) OV_INLINED {
         quad[q.value] = add_high_bits<3, 2 * q.value>(quad[q.value], first);
         quad[q.value + 4] = add_high_bits<3, 2 * q.value>(quad[q.value + 4], second);
       });
@@ -85,7 +85,7 @@ class ScaleReader {
       const Lanes dmin = set1(0.0f) - load_f16(s + 16);
       const IntLanes six = set1_int(63);
       const IntLanes w0 = load_int(super + 64), w1 = load_int(super + 128), w2 = load_int(super + 192);
-      unroll<8>([&](auto j) {
+      unroll<8>([&](auto j) OV_INLINED {
         constexpr int at = j.value;
         const IntLanes scale = shift_right(at < 5 ? w0 : w1, 6 * (at % 5)) & six;
         store(decoded_ + 32 * at, d * to_float(scale));

@@ -47,8 +47,8 @@ inline uint32_t quad_bits(uint32_t x) {
   return out;
 }
 
-// Q4_0, Q4_1, Q5_0, Q5_1: byte i of a block holds values i and i + 16, as the low plane of a tile does, so that codes only
-// change places.
+// Q4_0, Q4_1, Q5_0, Q5_1: byte i of a block holds values i and i + 16, as the low plane of a tile does, so that codes
+// only change places.
 template <int Kind>
 void pack_nibble_group(const SourceRows& rows, int64_t group, uint8_t* scales, uint8_t* codes) {
   using B = Block<Kind>;
