@@ -19,7 +19,8 @@ def shown(value: object, max_characters: int = 60) -> str:
 
 def printable(text: str, max_characters: int = 300) -> str:
     """Text with control characters replaced."""
-    clean = "".join(character if character.isprintable() else "?" for character in text)
+    beginning = text[: max_characters + 1]
+    clean = "".join(character if character.isprintable() else "?" for character in beginning)
     return _shortened(clean, max_characters)
 
 

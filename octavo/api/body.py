@@ -4,6 +4,7 @@ JSON is strict: NaN, Infinity, single quotes and trailing commas are refused. Nu
 clients send it for every option they do not use. Numbers are numbers: a string is not one; a float
 with an integral value (5.0) is taken where an integer is wanted, any other float is refused.
 
+Neighbour: `octavo/api/json_cost.py` (what is refused before it is parsed).
 Runs in: API process. Owns: the size limit and the wording of validation errors.
 Knows nothing of: which requests there are, the engine.
 """
@@ -17,21 +18,14 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from octavo.api.asgi import Receive, Scope, header
+from octavo.api.json_cost import check_json_cost
 from octavo.errors import BodyTooLarge, InvalidParameter
 from octavo.wording import printable, shown
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-#: values in a body, counted by their commas (text counts, too): millions of tiny ones would take
-#: gigabytes and stop the event loop for seconds
-MAX_BODY_VALUES = 1_000_000
-#: numbers that the parser is slow at, by what they look like, with the most of them in a body: from
-#: 1e280 on each takes 40 us, of thousands of digits 300 us (text that looks like them counts, too)
-SLOW_NUMBERS = (
-    (re.compile(rb"[0-9][eE]\+?0*(?:2[89]|3)[0-9]"), 10_000),
-    (re.compile(rb"(?<![0-9])[0-9]{1000}"), 1_000),
-)
 MAX_LISTED_ERRORS = 10
-MAX_SHOWN_REASON = 120  # it may quote what was sent
+MAX_SHOWN_REASON = 120
+MAX_SEARCHED = 1000
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -111,7 +105,7 @@ def parse_request(
 
 
 def _decode_object(body: bytes) -> dict[str, Any]:
-    _check_cost(body)
+    check_json_cost(body)
     try:
         decoded = msgspec.json.decode(body)
     except msgspec.ValidationError as error:  # numbers that no machine holds
@@ -126,22 +120,6 @@ def _decode_object(body: bytes) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise _validation_error([("body", "Input should be a JSON object")])
     return decoded
-
-
-def _check_cost(body: bytes) -> None:
-    """Parsing cannot be interrupted, and the event loop waits for it."""
-    num_commas = body.count(b",")
-    if num_commas >= MAX_BODY_VALUES:
-        raise BodyTooLarge(
-            f"The request body has more than {MAX_BODY_VALUES} values (commas are counted); send "
-            "several smaller requests."
-        )
-    for pattern, limit in SLOW_NUMBERS:
-        if num_commas >= limit and sum(1 for _ in pattern.finditer(body)) > limit:
-            raise BodyTooLarge(
-                f"The request body has more than {limit} numbers that are very large; send several "
-                "smaller requests."
-            )
 
 
 _field_name_cache: dict[type, frozenset[str]] = {}
@@ -185,6 +163,8 @@ def _convert_field(value: Any, field_type: Any) -> Any:
 
 
 def _mistake(name: str, value: Any, text: str) -> tuple[str, str]:
+    if len(text) > MAX_SEARCHED:  # it quotes what was sent
+        text = text[: MAX_SEARCHED // 2] + text[-MAX_SEARCHED // 2 :]
     match = _LOCATION.match(text)
     assert match is not None
     place = (match["place"] or "").strip("`")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import time
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from octavo.api.body import MAX_BODY_VALUES
+from octavo.api.json_cost import MAX_KEYS, MAX_VALUES
 from octavo.api.openai.tokenize import MAX_DETOKENIZED
 from octavo.config.server import ServerConfig
 from octavo.tokenizer.chat_template import ChatTemplate
@@ -192,12 +193,38 @@ def test_a_million_tiny_values_are_refused_before_they_are_made() -> None:
     async def main() -> None:
         async with serving() as api:
             for value in (b"[],", b"{},", b"1,", b'"",'):
-                body = b'{"prompt":[' + value * MAX_BODY_VALUES + b"1]}"
+                body = b'{"prompt":[' + value * MAX_VALUES + b"1]}"
                 answer = await api.client.post("/v1/completions", body)
                 assert answer.status == 413
                 assert "values" in answer.error["message"]
 
     asyncio.run(main())
+
+
+def test_too_many_keys_are_refused_before_they_are_made() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            body = b'{"prompt":"a",' + b'"k":1,' * MAX_KEYS + b'"k":1}'
+            answer = await api.client.post("/v1/completions", body)
+            assert answer.status == 413
+            assert "keys" in answer.error["message"]
+            hidden = json.dumps({"arguments": "{" + '"k":1,' * MAX_KEYS + '"k":1}', "name": "f"})
+            call = {"role": "assistant", "tool_calls": [{"function": json.loads(hidden)}]}
+            answer = await api.client.post("/v1/chat/completions", {"messages": [call]})
+            assert answer.status == 413
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "field", ["model", "reasoning_effort", "request_id", "cache_salt", "x" * 9]
+)
+def test_long_texts_in_short_fields_cost_nothing(field: str) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}], field: "y" * 20_000_000})
+    start_s = time.perf_counter()
+    post("/v1/chat/completions", body.encode())
+    post("/v1/chat/completions", body.encode().replace(b"xxxxxxxxx", b"z" * 20_000_000))
+    assert time.perf_counter() - start_s < 3  # it was 2 to 5 s before the first look at it
 
 
 @pytest.mark.parametrize("number", [b"1e308", b"1E+0299", b"9" * 4000])
@@ -222,6 +249,7 @@ def test_more_messages_than_the_window_has_tokens_are_refused_before_rendering()
                 {"messages": [message] * 600},
                 {"messages": [{"role": "user", "content": ["x"] * 600}]},
                 {"messages": [message], "documents": [{}] * 600},
+                {"messages": [{**message, "tool_calls": [{}] * 600}]},
             ):
                 for path in ("/v1/chat/completions", "/tokenize"):
                     answer = await api.client.post(path, body)

@@ -70,9 +70,9 @@ class ChatPrompt:
         content_format: `string`, `openai`, or `auto` (what the template copes with).
         trust_request_template: `--trust-request-chat-template`.
         default_kwargs: `--default-chat-template-kwargs`; those of a request win.
-        max_pieces: gives the most messages, parts, tools and documents a request may have together,
-            the window in tokens: rendering a million takes seconds, and they could not fit. None:
-            any number.
+        max_pieces: gives the most messages, parts, tool calls, tools and documents a request may
+            have together, the window in tokens: rendering a million takes seconds, and they could
+            not fit. None: any number.
     """
 
     def __init__(
@@ -131,15 +131,16 @@ class ChatPrompt:
     def _check_size(self, request: ChatFields) -> None:
         if self._max_pieces is None:
             return
-        contents = [message.get("content") for message in request.messages]
-        num_pieces = len(contents) + sum(len(c) for c in contents if isinstance(c, list))
-        num_pieces += len(request.tools or ()) + len(request.documents or ())
+        num_pieces = len(request.tools or ()) + len(request.documents or ())
+        for message in request.messages:
+            lists = (message.get("content"), message.get("tool_calls"))
+            num_pieces += 1 + sum(len(part) for part in lists if isinstance(part, list))
         limit = self._max_pieces()
         if num_pieces > limit:
             raise PromptTooLong(
-                f"The request has {num_pieces} messages, parts, tools and documents, and the "
-                f"model's maximum context length is {limit} tokens. Please reduce the length of "
-                "the input prompt. (parameter=messages)",
+                f"The request has {num_pieces} messages, parts, tool calls, tools and documents, "
+                f"and the model's maximum context length is {limit} tokens. Please reduce the "
+                "length of the input prompt. (parameter=messages)",
                 param="messages",
             )
 

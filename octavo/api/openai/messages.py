@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from octavo.api.json_cost import check_json_cost
 from octavo.errors import InvalidParameter, UnsupportedFeature
 
 #: part types that hold text, and the key that holds it
@@ -117,8 +118,10 @@ def _arguments(arguments: Any, place: str) -> dict[str, Any]:
     if arguments is None or arguments == "":
         return {}
     if isinstance(arguments, str):
+        text = arguments.encode()
+        check_json_cost(text)
         try:
-            arguments = msgspec.json.decode(arguments)
+            arguments = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _invalid(place, f"is not JSON: {error}") from None
     if not isinstance(arguments, dict):

@@ -71,7 +71,9 @@ def unknown_field_headers(unknown: list[str], name: str) -> list[tuple[bytes, by
     """Tells client (header) and operator (log) which fields had no effect."""
     if not unknown:
         return []
-    shown = ", ".join(ascii(n)[1:-1][:MAX_FIELD_NAME] for n in unknown[:MAX_NAMED_FIELDS])
+    shown = ", ".join(
+        ascii(n[:MAX_FIELD_NAME])[1:-1][:MAX_FIELD_NAME] for n in unknown[:MAX_NAMED_FIELDS]
+    )
     if len(unknown) > MAX_NAMED_FIELDS:
         shown += ", ..."
     logger.warning("Request %s: unknown fields were ignored: %s", name, shown)
