@@ -3,9 +3,10 @@
     (APIServer pid=42) INFO 07-01 12:00:00 [launch.py:88] message
 
 Modules log with `logging.getLogger(__name__)`; only `configure_logging` touches handlers. Colour
-appears on terminals alone. Known secrets are replaced in every line, whoever logs them.
+appears on terminals alone. Known secrets are replaced in every line, whoever logs them: warnings of
+other libraries (asyncio, huggingface_hub) go through the root logger to the same handler.
 
-Runs in: every process. Owns: the handler of `octavo` and `uvicorn` loggers.
+Runs in: every process. Owns: the handler of the `octavo`, `uvicorn` and root loggers.
 Knows nothing of: flags, environment (`octavo/config/log_settings.py` says what they ask for).
 """
 
@@ -139,6 +140,9 @@ def configure_logging(
                 old.close()
         logger.handlers[:] = [handler]
         logger.propagate = False
+    root = logging.getLogger()
+    # one of ours from an earlier call goes, others stay
+    root.handlers[:] = [*(old for old in root.handlers if not _is_ours(old)), handler]
     logging.getLogger("octavo").setLevel(settings.level)
     for name in _UVICORN_CHILDREN:
         child = logging.getLogger(name)
@@ -156,6 +160,10 @@ def wants_colour(
     if no_color:
         return False
     return force_color or stream.isatty()
+
+
+def _is_ours(handler: logging.Handler) -> bool:
+    return isinstance(handler.formatter, (TextFormatter, JsonFormatter))
 
 
 def _formatter(

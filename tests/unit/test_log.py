@@ -23,7 +23,7 @@ LINE = re.compile(
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    names = ("octavo", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+    names = ("", "octavo", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
     before = {
         name: (list(logger.handlers), logger.level, logger.propagate)
         for name in names
@@ -114,6 +114,17 @@ def test_octavo_and_uvicorn_go_through_the_same_handler(tmp_path: Path) -> None:
     logging.getLogger("uvicorn.error").warning("two")
     lines = path.read_text().splitlines()
     assert [LINE.fullmatch(line).group(5) for line in lines] == ["one", "two"]  # type: ignore[union-attr]
+
+
+def test_warnings_of_other_libraries_have_the_format_and_hide_secrets(tmp_path: Path) -> None:
+    for _ in range(2):  # a second call adds no second handler
+        settings = LogSettings(stream=str(tmp_path / "log"))
+        configure_logging(settings, process_name="APIServer", secrets=["hf_abcdef"])
+    other = logging.getLogger("some.library")
+    other.warning("no luck with %s", "hf_abcdef")
+    other.info("chatter")
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert LINE.fullmatch(line).group(5) == "no luck with ***"  # type: ignore[union-attr]
 
 
 def test_a_second_call_replaces_the_first(tmp_path: Path) -> None:

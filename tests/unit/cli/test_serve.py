@@ -42,7 +42,7 @@ def launch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
     for name in list(os.environ):
         if name.startswith(("VLLM_", "OCTAVO_", "HF_")):
             monkeypatch.delenv(name)
-    loggers = [logging.getLogger(name) for name in ("octavo", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("", "octavo", "uvicorn")]
     before = [(list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
     yield module
     gc.enable()  # a start turns it off
