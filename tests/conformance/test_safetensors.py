@@ -275,3 +275,4 @@ def test_c55_the_server_says_them_once_and_a_request_comes_first(
             for seed in range(6)
         }
         assert len(drawn) > 1  # temperature 0.3 and top_k 7, not greedy
+        server.is_alive()  # a chat, with the folder's template
