@@ -91,7 +91,14 @@ def plan_kv_cache(
         max_num_batched_tokens,
     )
     bytes_per_block = _bytes_per_block(specs, groups, cache.block_size)
-    available = max(0, memory.available_bytes - memory.activation_bytes)
+    available = memory.available_bytes - memory.activation_bytes
+    if available <= 0:
+        raise StartupError(
+            f"Too little memory: a step of up to {max_num_batched_tokens} tokens needs "
+            f"{_gib(memory.activation_bytes)} and {_gib(memory.available_bytes)} are available "
+            "after the weights are loaded. Lower --max-num-batched-tokens or --max-num-seqs, or "
+            "free memory."
+        )
     num_blocks, what = _num_blocks(layout, bytes_per_block, cache, available, max_model_len)
     window, warnings = _fit_window(
         layout, bytes_per_block, num_blocks, what, max_model_len, is_given=max_model_len_is_given
@@ -99,7 +106,7 @@ def plan_kv_cache(
     blocks_per_window = layout.blocks_for(window)
     max_concurrency = (num_blocks - 1) / blocks_per_window
     return KVCachePlan(
-        config=KVCacheConfig(num_blocks, cache.block_size, bytes_per_block, groups),
+        config=KVCacheConfig(num_blocks, cache.block_size, bytes_per_block, groups, window),
         max_model_len=window,
         size_tokens=(
             (num_blocks - 1) * cache.block_size
@@ -156,6 +163,12 @@ def _num_blocks(
             raise ConfigError(
                 f"--num-gpu-blocks-override {num_blocks} is too few: block 0 is never used, so at "
                 "least 2 are needed."
+            )
+        budget = num_blocks * bytes_per_block
+        if budget > available:
+            raise ConfigError(
+                f"--num-gpu-blocks-override {num_blocks} ({_gib(budget)}) is more than the "
+                f"{_gib(available)} of memory that are available: give fewer, or free memory."
             )
         return num_blocks, f"--num-gpu-blocks-override {num_blocks}"
     if cache.kv_cache_memory_bytes is not None:

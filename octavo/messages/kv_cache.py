@@ -38,6 +38,7 @@ class KVCacheConfig(msgspec.Struct, frozen=True, array_like=True):
     block_size: int
     bytes_per_block: int
     groups: list[KVCacheGroup]
+    max_model_len: int | None = None  # the window, which memory may have lowered; None: the model's
 
 
 class MemoryReport(msgspec.Struct, frozen=True, array_like=True):

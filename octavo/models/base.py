@@ -16,6 +16,10 @@ import numpy as np
 
 from octavo.errors import ConfigError
 from octavo.ops.interface import Activation, KVLayer, Ops, Tensor, Weight
+from octavo.wording import shown
+
+#: twice the largest of any published model: frequencies are made before weights are compared
+MAX_HEAD_DIM = 1024
 
 
 class Weights(Protocol):
@@ -81,6 +85,13 @@ class ConfigReader:
             raise self.error(key, value, f"a finite number above {above:g}")
         return float(value)  # type: ignore[arg-type]
 
+    def head_dim(self, default: int) -> int:
+        """`head_dim`: rotary pairs make it even."""
+        value = self.integer("head_dim", default)
+        if value % 2 or value > MAX_HEAD_DIM:
+            raise self.error("head_dim", value, f"an even number of at most {MAX_HEAD_DIM}")
+        return value
+
     def boolean(self, key: str, default: bool | None = None) -> bool:
         """true or false."""
         value = self._value(key, default)
@@ -98,8 +109,8 @@ class ConfigReader:
     def error(self, key: str, value: object, expected: str) -> ConfigError:
         """The error for a key whose value cannot be used."""
         return ConfigError(
-            f"the model's configuration has {key}={value!r}, but {self._architecture} needs "
-            f"{expected}; this checkpoint is not usable as it is"
+            f"the model's configuration has {key}={shown(value)}, but {self._architecture} needs "
+            f"{expected}; this checkpoint is not usable as it is."
         )
 
     def _value(self, key: str, default: object) -> object:
@@ -109,7 +120,7 @@ class ConfigReader:
         if default is None:
             raise ConfigError(
                 f"the model's configuration has no {key}, which {self._architecture} needs; "
-                "check that the checkpoint is complete"
+                "check that the checkpoint is complete."
             )
         return default
 

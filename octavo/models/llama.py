@@ -51,7 +51,7 @@ class LlamaConfig(msgspec.Struct, frozen=True):
             )
         if not read.has("head_dim") and hidden_size % num_heads:
             raise read.error("hidden_size", hidden_size, f"a multiple of {num_heads} heads")
-        head_dim = read.integer("head_dim", hidden_size // num_heads)
+        head_dim = read.head_dim(hidden_size // num_heads)
         return cls(
             vocab_size=read.integer("vocab_size"),
             hidden_size=hidden_size,

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from octavo.errors import ConfigError
+from octavo.wording import printable
 
 if TYPE_CHECKING:
     from octavo.models.base import CausalLM
@@ -27,7 +28,7 @@ def check_architecture(architecture: str) -> None:
     """
     if architecture not in ARCHITECTURES:
         raise ConfigError(
-            f"the model's architecture {architecture} is not supported; supported: "
+            f"the model's architecture {printable(architecture, 80)} is not supported; supported: "
             f"{', '.join(sorted(ARCHITECTURES))}"
         )
 

@@ -19,8 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import ConfigError
+from octavo.wording import shown
 
 Float32Array = npt.NDArray[np.float32]
+
+MAX_NUMBER = 1e30  # of any parameter: arithmetic in f32 stays finite
 
 
 class Rope(msgspec.Struct, frozen=True):
@@ -40,9 +43,14 @@ def rope_from_config(
         ConfigError: an unknown `rope_type`, or a parameter that is missing or no number.
     """
     parameters = _parameters(hf_config)
-    theta = _number(parameters, "rope_theta", 10000.0)
+    theta = _number(parameters, "rope_theta", 10000.0, above=1.0)
     partial = _number(parameters, "partial_rotary_factor", 1.0)
     rotary_dim = int(head_dim * partial)
+    if rotary_dim < 2 or rotary_dim % 2 or rotary_dim > head_dim:
+        raise ConfigError(
+            f"the model's configuration rotates {rotary_dim} of {head_dim} dimensions of a head "
+            f"(partial_rotary_factor={partial:g}); it must be an even number of them."
+        )
     kind = parameters.get("rope_type") or parameters.get("type") or "default"
     if kind == "default":
         return Rope(rotary_dim, _inverse_frequencies(theta, rotary_dim))
@@ -58,8 +66,8 @@ def rope_from_config(
     if kind == "longrope":
         return _divided(parameters, theta, rotary_dim)
     raise ConfigError(
-        f"the model's configuration has rope_type={kind!r}; Octavo knows default, linear, dynamic, "
-        "llama3, yarn, and longrope with one set of factors"
+        f"the model's configuration has rope_type={shown(kind)}; Octavo knows default, linear, "
+        "dynamic, llama3, yarn, and longrope with one set of factors."
     )
 
 
@@ -74,18 +82,24 @@ def _parameters(hf_config: Mapping[str, object]) -> dict[str, object]:
         if value is None:
             continue
         if not isinstance(value, Mapping):
-            raise ConfigError(f"the model's configuration has {key}={value!r}; it must be a table")
+            raise ConfigError(
+                f"the model's configuration has {key}={shown(value)}; it must be a table."
+            )
         merged.update(value)
     return merged
 
 
-def _number(parameters: Mapping[str, object], key: str, default: float | None = None) -> float:
+def _number(
+    parameters: Mapping[str, object], key: str, default: float | None = None, *, above: float = 0.0
+) -> float:
     value = parameters.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not above < value < MAX_NUMBER:  # type: ignore[operator]
         raise ConfigError(
-            f"the model's rope parameters have {key}={value!r}; it must be a number above 0"
+            f"the model's rope parameters have {key}={shown(value)}; it must be a number above "
+            f"{above:g}."
         )
-    return float(value)
+    return float(value)  # type: ignore[arg-type]
 
 
 def _inverse_frequencies(theta: float, rotary_dim: int) -> Float32Array:
@@ -96,7 +110,9 @@ def _inverse_frequencies(theta: float, rotary_dim: int) -> Float32Array:
 
 
 def _dynamic_ntk(parameters: Mapping[str, object], theta: float, rotary_dim: int) -> Rope:
-    factor = _number(parameters, "factor")
+    factor = _number(parameters, "factor", above=math.nextafter(1.0, 0.0))
+    if rotary_dim <= 2:
+        raise ConfigError("the model's rope_type is dynamic, which needs heads of more than 2.")
     # base for a sequence of factor * trained window, where the general formula becomes this
     base = theta * (factor * factor - (factor - 1)) ** (rotary_dim / (rotary_dim - 2))
     return Rope(rotary_dim, _inverse_frequencies(base, rotary_dim))
@@ -107,6 +123,11 @@ def _llama3(parameters: Mapping[str, object], theta: float, rotary_dim: int) -> 
     low_factor = _number(parameters, "low_freq_factor")
     high_factor = _number(parameters, "high_freq_factor")
     window = _number(parameters, "original_max_position_embeddings")
+    if high_factor <= low_factor:
+        raise ConfigError(
+            f"the model's rope parameters have high_freq_factor={high_factor:g}; it must be above "
+            f"low_freq_factor={low_factor:g}."
+        )
     inv_freq = _inverse_frequencies(theta, rotary_dim)
     wavelength = np.float32(2 * math.pi) / inv_freq
     smooth = (np.float32(window) / wavelength - np.float32(low_factor)) / np.float32(
@@ -148,7 +169,7 @@ def _divided(parameters: Mapping[str, object], theta: float, rotary_dim: int) ->
     if short != long or not isinstance(short, list) or len(short) != rotary_dim // 2:
         raise ConfigError(
             "the model's rope_type is longrope with different factors for short and long prompts; "
-            "Octavo supports it only with one set of factors"
+            "Octavo supports it only with one set of factors."
         )
     factors: Float32Array = np.array(
         [_number({"short_factor": value}, "short_factor") for value in short], np.float32

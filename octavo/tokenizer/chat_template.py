@@ -23,6 +23,8 @@ Message = Mapping[str, Any]
 
 #: what a message's reasoning may be called; templates read the first, gpt-oss the second
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")
+#: several times the longest template of any published model
+MAX_TEMPLATE_CHARACTERS: Final = 100_000
 _CONTINUE_TAG: Final = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
@@ -126,6 +128,12 @@ class ChatTemplate:
 
             from octavo.tokenizer.template_environment import chat_environment
 
+            if len(self._sources[name]) > MAX_TEMPLATE_CHARACTERS:  # compiling takes 10 us each
+                raise InvalidParameter(
+                    f"The chat template has {len(self._sources[name])} characters; at most "
+                    f"{MAX_TEMPLATE_CHARACTERS} are compiled.",
+                    param="chat_template",
+                )
             try:
                 self._compiled[name] = chat_environment(self._clock).from_string(
                     self._sources[name]

@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
-from octavo.errors import ConfigError
+from octavo.errors import ConfigError, StartupError
 from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.tokenizer.pre_tokenizers import DEFAULT_PRE_TOKENIZER, PRE_TOKENIZERS, PreTokenizer
 from octavo.weights.gguf import GGUFFile
@@ -86,6 +86,8 @@ class _Builder:
             )
         try:
             tokenizer, adds_bos = build()
+        except StartupError:  # says it all itself
+            raise
         except Exception as error:  # the library raises bare exceptions on what it cannot use
             raise self._gguf.damaged(
                 f"its vocabulary does not fit together ({first_line(error)})"

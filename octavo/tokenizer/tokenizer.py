@@ -10,12 +10,13 @@ import functools
 import os
 from collections.abc import Sequence
 
-from octavo.errors import InvalidParameter
+from octavo.errors import EngineError, InvalidParameter, StartupError
 from octavo.tokenizer.decode_stream import DecodeStream
 from octavo.tokenizer.folder_tokenizer import load_folder_tokenizer
 from octavo.tokenizer.gguf_tokenizer import load_gguf_tokenizer
 from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.tokenizer.token_bytes import TokenBytes
+from octavo.wording import first_line
 
 _NO_IDS: frozenset[int] = frozenset()
 
@@ -87,6 +88,7 @@ class Tokenizer:
 
         Raises:
             InvalidParameter: the text has half of a surrogate pair, which no encoding can hold.
+            EngineError: the tokenizer's parts do not work together.
         """
         try:
             text.encode()
@@ -97,7 +99,12 @@ class Tokenizer:
             ) from None
         # A batch of one: unlike the library's `encode`, it lets go of the interpreter lock (the
         # event loop goes on while a thread encodes a long prompt), and computes no offsets.
-        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        try:
+            (encoding,) = self._backend.encode_batch_fast(
+                [text], add_special_tokens=add_special_tokens
+            )
+        except BaseException as error:
+            raise self._failure(error) from None
         return encoding.ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
@@ -105,10 +112,14 @@ class Tokenizer:
 
         Raises:
             InvalidParameter: an id is negative or beyond 32 bits.
+            EngineError: the tokenizer's parts do not work together.
         """
         if token_ids and not 0 <= min(token_ids) <= max(token_ids) < 1 << 32:
             raise InvalidParameter("Token ids must be in [0, 2**32).", param="tokens")
-        return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        try:
+            return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        except BaseException as error:
+            raise self._failure(error) from None
 
     def decode_stream(
         self, prompt_ids: Sequence[int] = (), skip_special_tokens: bool = True
@@ -129,6 +140,13 @@ class Tokenizer:
         """Id of a token as the vocabulary spells it, None when there is none."""
         return self._backend.token_to_id(token)
 
+    def _failure(self, error: BaseException) -> BaseException:
+        """What to raise for `error`: the library's errors are bare exceptions, and its panics not
+        even those."""
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            return EngineError(f"The tokenizer of {self.path} failed: {first_line(error)}.")
+        return error
+
     def _optional_id(self, token: str | None) -> int | None:
         return None if token is None else self._backend.token_to_id(token)
 
@@ -142,4 +160,9 @@ def load_tokenizer(path: str) -> Tokenizer:
     """
     is_folder = os.path.isdir(path)
     loaded = load_folder_tokenizer(path) if is_folder else load_gguf_tokenizer(path)
-    return Tokenizer(loaded, path)
+    tokenizer = Tokenizer(loaded, path)
+    try:
+        tokenizer.encode("a")
+    except EngineError as error:
+        raise StartupError(f"{error.message} Download {path} again.") from None
+    return tokenizer

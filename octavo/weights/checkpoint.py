@@ -116,6 +116,7 @@ class GGUFCheckpoint(_MappedCheckpoint):
         files = open_shards(first)
         stored = joined_tensors(files)
         _, architecture = gguf_architecture(first)
+        self._architecture = architecture
         self._config = gguf_config(first, stored)
         self._rules: dict[str, TensorRule] = {}
         infos: dict[str, TensorInfo] = {}
@@ -132,6 +133,23 @@ class GGUFCheckpoint(_MappedCheckpoint):
             infos[found[0]] = info
             self._rules[found[0]] = found[1]
         super().__init__(path, files, infos)
+
+    def _info(self, name: str) -> TensorInfo:
+        if name not in self._infos:
+            raise StartupError(
+                f"{self.path} lacks the tensor {self._stored_name(name)}, which the model needs; "
+                "download it again."
+            )
+        return self._infos[name]
+
+    def _stored_name(self, name: str) -> str:
+        """What this format calls the tensor."""
+        numbers = re.findall(r"\d+", name)
+        layer = numbers[0] if numbers else ""
+        for rule in self._architecture.rules:
+            if rule.hf_name.format(layer) == name:
+                return rule.stored_name.format(layer)
+        return name
 
     def get(self, name: str) -> StoredTensor:
         info = self._info(name)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from octavo.config.facts import CheckpointFacts
-from octavo.errors import StartupError
+from octavo.errors import ConfigError, StartupError
 from octavo.weights.gguf import GGUFFile, joined_tensors, open_shards
 from octavo.weights.gguf_config import MAX_SIZE, gguf_config, gguf_eos_token_ids
 from octavo.weights.hf_config import read_hf_config
@@ -46,6 +46,12 @@ def _gguf_facts(path: str, check_architecture: Callable[[str], None]) -> Checkpo
     tensors = joined_tensors(shards)
     config = gguf_config(first, tensors)
     check_architecture(config["architectures"][0])
+    tokens = first.array("tokenizer.ggml.tokens")
+    if tokens is not None and tokens.count > config["vocab_size"]:
+        raise first.damaged(
+            f"its vocabulary has {tokens.count} tokens, but its embedding {config['vocab_size']} "
+            "rows"
+        )
     facts = CheckpointFacts(
         path=path,
         format="gguf",
@@ -64,7 +70,10 @@ def _gguf_facts(path: str, check_architecture: Callable[[str], None]) -> Checkpo
 
 def _folder_facts(path: str, check_architecture: Callable[[str], None]) -> CheckpointFacts:
     config = read_hf_config(path)
-    check_architecture(config["architectures"][0])
+    try:
+        check_architecture(config["architectures"][0])
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}") from None
     weight_bytes = 0
     for file_path in safetensors_paths(path):
         file = SafetensorsFile(file_path)

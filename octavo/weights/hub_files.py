@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from octavo.errors import ConfigError
+from octavo.weights.safetensors import INDEX_NAME
 
 #: what a tokenizer is made of; beside weights, SIDE_FILES are, and nothing else is fetched
 TOKENIZER_FILES: Final = (
@@ -30,6 +31,9 @@ SIDE_FILES: Final = (
     "generation_config.json",
     "model.safetensors.index.json",
 )
+
+#: weights of other kinds, to be named where there is nothing else
+OTHER_WEIGHTS: Final = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx")
 
 _SHARD = re.compile(r"-(\d{5})-of-(\d{5})$")
 _QUANTIZATION = re.compile(
@@ -82,6 +86,14 @@ def choose_files(
         return ModelFiles(tuple(members), members[0])
     if groups:
         raise ConfigError(f"{source} has several models; name one: {_listed(groups, source)}.")
+    if INDEX_NAME in kept:
+        raise ConfigError(f"{source} lacks the files that {INDEX_NAME} names; download them too.")
+    for name in kept:
+        if name.endswith(OTHER_WEIGHTS):
+            raise ConfigError(
+                f"{source} has its weights in {name}, which is not supported; use a version with "
+                "safetensors or a GGUF file."
+            )
     raise ConfigError(
         f"{source} has neither a GGUF file nor config.json with safetensors, so there is nothing "
         "to serve."

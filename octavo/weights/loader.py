@@ -9,6 +9,7 @@ from __future__ import annotations
 from octavo.errors import StartupError
 from octavo.ops.interface import Ops, StoredTensor, Weight
 from octavo.weights.checkpoint import Checkpoint
+from octavo.wording import shown
 
 
 class WeightStore:
@@ -66,7 +67,7 @@ class WeightStore:
     def _check_shape(self, tensor: StoredTensor, expected: tuple[int, ...]) -> None:
         if tensor.shape != expected:
             raise StartupError(
-                f"{self._checkpoint.path}: tensor {tensor.name} has shape {list(tensor.shape)}, "
-                f"but the model's configuration says {list(expected)}; the file and its "
-                "configuration do not belong together."
+                f"{self._checkpoint.path}: tensor {tensor.name} has shape "
+                f"{shown(list(tensor.shape))}, but the model's configuration says "
+                f"{list(expected)}; the file and its configuration do not belong together."
             )

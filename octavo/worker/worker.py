@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
+from octavo.errors import ConfigError, StartupError
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from octavo.models.base import CausalLM, Weights
@@ -88,6 +89,11 @@ class Worker:
             store = WeightStore(checkpoint, backend.ops)
             with self._progress(store, len(list(checkpoint.tensor_names))) as weights:
                 model = build(config.hf_config, weights, backend.ops)
+        except ConfigError as error:
+            if config.weights_path in error.message:
+                raise
+            # models know their configuration, not where it came from
+            raise ConfigError(f"{config.weights_path}: {error.message}") from error
         finally:
             checkpoint.close()
         self._model = model
@@ -143,6 +149,18 @@ class Worker:
             place_layers(config, self._model.kv_layers, self._backend.kv_dtype)
         )
         self._kv_config = config
+        try:
+            self._runner = self._make_runner(config)
+        except MemoryError as error:
+            raise StartupError(
+                f"There is no memory for the tables of {scheduler.max_num_seqs} requests of up to "
+                f"{config.max_model_len} tokens ({error}); lower --max-model-len or --max-num-seqs."
+            ) from None
+
+    def _make_runner(self, config: KVCacheConfig) -> ModelRunner:
+        assert self._model is not None
+        assert self._network is not None
+        scheduler = self._scheduler
         sampling = SamplingRows(
             max_requests=scheduler.max_num_seqs,
             vocab_size=self._model.vocab_size,
@@ -151,7 +169,7 @@ class Worker:
         states = RequestStates(
             sampling,
             max_requests=scheduler.max_num_seqs,
-            max_model_len=self._model_config.max_model_len,
+            max_model_len=config.max_model_len or self._model_config.max_model_len,
             num_groups=len(config.groups),
             block_size=config.block_size,
         )
@@ -161,7 +179,7 @@ class Worker:
             max_requests=scheduler.max_num_seqs,
             block_size=config.block_size,
         )
-        self._runner = ModelRunner(
+        return ModelRunner(
             self._network, states, batch, max_logits=scheduler.max_num_batched_tokens
         )
 

@@ -27,12 +27,15 @@ from octavo.config.flags.flag import (
     Flag,
 )
 from octavo.errors import ConfigError
+from octavo.wording import shown
 
 AUTO_WINDOW = -1  # --max-model-len auto
 
 #: vLLM's suffixes: lower case counts in thousands, upper case in powers of 1024
 DECIMAL_SUFFIXES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+MAX_INTEGER = 2**63  # what travels to the engine
 
 TRUE_WORDS = frozenset({"true", "1", "yes", "on"})
 FALSE_WORDS = frozenset({"false", "0", "no", "off"})
@@ -76,8 +79,8 @@ def read_json_or_text(text: str) -> object:
 
 
 def _wrong(flag: Flag, value: object, expected: str) -> ConfigError:
-    shown = "(hidden)" if flag.secret else repr(value)
-    return ConfigError(f"--{flag.name} must be {expected}, got {shown}")
+    got = "(hidden)" if flag.secret else shown(value)
+    return ConfigError(f"--{flag.name} must be {expected}, got {got}")
 
 
 def _string(flag: Flag, value: object) -> str:
@@ -198,6 +201,8 @@ def _canonical_choice(flag: Flag, value: object) -> object:
 def _check_bounds(flag: Flag, value: object) -> None:
     if not isinstance(value, (int, float)) or (value == AUTO_WINDOW and flag.kind == WINDOW):
         return
+    if isinstance(value, int) and not -MAX_INTEGER <= value < MAX_INTEGER and flag.high is None:
+        raise _wrong(flag, value, "a number of at most 63 bits")
     low, high = flag.low, flag.high
     if (low is None or value >= low) and (high is None or value <= high):
         return

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 from octavo.config.rules.choice import Choice
 from octavo.errors import ConfigError, InvalidParameter
 from octavo.sampling_params import SamplingParams
+from octavo.wording import shown
+
+MAX_INTEGER = 2**63  # what travels to the engine
 
 #: keys of generation_config.json -> field of SamplingParams
 KEYS = {
@@ -92,16 +95,19 @@ def _checked(source: Mapping[str, object], where: str) -> dict[str, float]:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ConfigError(f"{where}: {key} must be a number, got {value!r}")
+            raise ConfigError(f"{where}: {key} must be a number, got {shown(value)}")
+        if isinstance(value, int) and not -MAX_INTEGER <= value < MAX_INTEGER:
+            raise ConfigError(f"{where}: {key} must be a smaller number, got {shown(value)}")
         if field in _WHOLE:
-            if not float(value).is_integer():
+            if isinstance(value, float) and not value.is_integer():
                 raise ConfigError(f"{where}: {key} must be a whole number, got {value!r}")
             value = int(value)
         defaults[field] = value
     try:
         SamplingParams(**defaults)  # type: ignore[arg-type]
     except InvalidParameter as error:
-        raise ConfigError(f"{where}: {error.message}") from None
+        remedy = "" if where.startswith("--") else " --generation-config vllm ignores the file."
+        raise ConfigError(f"{where}: {error.message}{remedy}") from None
     return defaults
 
 

@@ -53,6 +53,16 @@ def test_memory_for_activations_is_not_available() -> None:
     assert plan(available=3 * GIB, activation=GIB) == plan(available=2 * GIB)
 
 
+def test_a_step_that_needs_all_memory_is_named() -> None:
+    with pytest.raises(StartupError, match=r"512 tokens needs 3\.00 GiB and 2\.00 GiB are available"):
+        plan(available=2 * GIB, activation=3 * GIB)
+
+
+def test_more_blocks_than_memory_holds_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"--num-gpu-blocks-override 1000000 \(343.32 GiB\)"):
+        plan(num_gpu_blocks_override=1_000_000)
+
+
 def test_one_window_may_take_half() -> None:
     made = plan(available=GIB, window=16_384)
     assert made.max_model_len == 16_384

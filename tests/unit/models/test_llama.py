@@ -108,6 +108,8 @@ def test_defaults_are_those_of_transformers() -> None:
         ({"num_hidden_layers": True}, "num_hidden_layers=True"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3.*divisor of num_attention_heads=4"),
         ({"hidden_size": 30}, "hidden_size=30.*multiple of 4 heads"),
+        ({"head_dim": 7}, "head_dim=7.*even number of at most 1024"),
+        ({"hidden_size": 2**33}, "head_dim=2147483648.*even number"),
         ({"hidden_act": "swiglu9"}, "hidden_act='swiglu9'.*silu"),
         ({"rms_norm_eps": float("nan")}, "rms_norm_eps=nan"),
         ({"tie_word_embeddings": "yes"}, "tie_word_embeddings='yes'.*true or false"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -88,6 +90,36 @@ def test_an_unknown_type_lists_the_known_ones() -> None:
 def test_a_factor_that_is_no_positive_number_is_named(factor: object) -> None:
     with pytest.raises(ConfigError, match="factor="):
         rope(rope_scaling={"rope_type": "linear", "factor": factor})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"rope_theta": 1.0}, "rope_theta=1.0.*above 1"),
+        ({"rope_theta": 1e300}, "rope_theta=1e.300"),
+        ({"rope_theta": float("inf")}, "rope_theta=inf"),
+        ({"rope_theta": 10**400}, "rope_theta=1000"),
+        ({"partial_rotary_factor": 1.5}, "rotates 96 of 64"),
+        ({"partial_rotary_factor": 0.02}, "rotates 1 of 64"),
+        ({"partial_rotary_factor": 0.33}, "rotates 21 of 64"),
+        ({"rope_scaling": {"rope_type": "dynamic", "factor": 0.5}}, "factor=0.5"),
+        (
+            {
+                "rope_scaling": {
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": 8192,
+                }
+            },
+            "high_freq_factor=4",
+        ),
+    ],
+)
+def test_numbers_without_meaning_are_named(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        rope(**config)
 
 
 def test_parameters_must_be_a_table() -> None:

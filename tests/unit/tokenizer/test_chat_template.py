@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import ConfigError, InvalidParameter
-from octavo.tokenizer.chat_template import ChatTemplate
+from octavo.tokenizer.chat_template import MAX_TEMPLATE_CHARACTERS, ChatTemplate
 
 USER = {"role": "user", "content": "hi"}
 
@@ -48,6 +48,25 @@ def test_messages_are_not_changed() -> None:
     template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")
     template.render(messages, add_generation_prompt=False, continue_final_message=True)
     assert repr(messages) == before
+
+
+@pytest.mark.parametrize("name", ["self", "messages_", "template", "variables", "kwargs"])
+def test_variables_may_have_any_name(name: str) -> None:
+    template = ChatTemplate("{{ " + (name if name != "self" else "messages[0].role") + " }}")
+    text = template.render([{"role": "7", "content": "x"}], **{name: 7})
+    assert text == "7"
+
+
+def test_a_template_too_long_to_compile_is_refused() -> None:
+    template = ChatTemplate("{{ x }}" * (MAX_TEMPLATE_CHARACTERS // 7 + 1))
+    with pytest.raises(InvalidParameter, match="are compiled"):
+        template.render([{"role": "user", "content": "x"}])
+
+
+def test_a_failure_inside_a_template_is_one_line() -> None:
+    template = ChatTemplate("{{ raise_exception('one\\ntwo') }}")
+    with pytest.raises(InvalidParameter, match=r"messages: one$"):
+        template.render([{"role": "user", "content": "x"}])
 
 
 def test_a_syntax_error_is_found_at_start_and_names_its_line() -> None:

@@ -83,6 +83,20 @@ def test_a_damaged_file_is_one_sentence(
     assert "\n" not in caught.value.message
 
 
+def test_parts_that_do_not_work_together_are_found_at_start(tmp_path: Path) -> None:
+    path = write_folder(tmp_path)
+    described = json.loads((tmp_path / "tokenizer.json").read_text())
+    described["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<nope>", "type_id": 0}}],
+        "pair": [],
+        "special_tokens": {},
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    with pytest.raises(StartupError, match="failed: no entry found"):  # the library panics
+        load_tokenizer(path)
+
+
 def test_a_decoder_without_bytes_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="decodes tokens with WordPiece"):
         load_tokenizer(write_folder(tmp_path, decoders.WordPiece()))

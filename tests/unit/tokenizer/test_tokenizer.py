@@ -116,6 +116,11 @@ def test_ids_without_a_token_decode_to_nothing(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode([]) == ""
 
 
+def test_the_longest_token_is_known(tokenizer: Tokenizer) -> None:
+    longest = max(len(tokenizer.token_bytes(i)) for i in range(0, tokenizer.vocab_size, 7))
+    assert longest <= tokenizer.max_token_characters < 200
+
+
 def test_what_is_no_tokenizer_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_tokenizer(str(tmp_path / "none.gguf"))

@@ -68,6 +68,8 @@ def test_numbers_are_bounded_on_both_sides() -> None:
     assert convert(flag("port"), "65535") == 65535
     with pytest.raises(ConfigError, match="--port must be between 0 and 65535, got 65536"):
         convert(flag("port"), "65536")
+    with pytest.raises(ConfigError, match="--max-num-seqs must be a number of at most 63 bits"):
+        convert(flag("max-num-seqs"), "9" * 30)
     with pytest.raises(ConfigError, match="--max-num-seqs must be at least 1, got 0"):
         convert(flag("max-num-seqs"), 0)
 

@@ -70,6 +70,8 @@ def test_a_folder_without_a_readable_file_is_refused(
         ({"top_p": "x"}, "top_p must be a number, got 'x'"),
         ({"top_k": 1.5}, "top_k must be a whole number, got 1.5"),
         ({"top_k": float("inf")}, "top_k must be a whole number, got inf"),
+        ({"top_k": 10**400}, "top_k must be a smaller number, got 1000"),
+        ({"temperature": 10**400}, "temperature must be a smaller number"),
         ({"min_p": True}, "min_p must be a number, got True"),
     ],
 )
