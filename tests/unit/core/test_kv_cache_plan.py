@@ -54,7 +54,7 @@ def test_memory_for_activations_is_not_available() -> None:
 
 
 def test_a_step_that_needs_all_memory_is_named() -> None:
-    with pytest.raises(StartupError, match=r"512 tokens needs 3\.00 GiB and 2\.00 GiB are available"):
+    with pytest.raises(StartupError, match=r"needs 3\.00 GiB and 2\.00 GiB are available"):
         plan(available=2 * GIB, activation=3 * GIB)
 
 
