@@ -60,23 +60,19 @@ class StopMatcher:
 
 
 class _Automaton:
-    """`state` is the length of the longest proper prefix of `stop` that the text ends with."""
+    """`state` is the length of the longest proper prefix of `stop` that the text ends with.
+
+    The table of fallbacks grows with the longest state there was: a long stop string costs nothing
+    (times `n` outputs) unless the text comes near it.
+    """
 
     __slots__ = ("_fallback", "state", "stop")
 
     def __init__(self, stop: str) -> None:
         self.stop = stop
         self.state = 0
-        # _fallback[i]: length of the longest proper prefix of stop[:i + 1] that is also its suffix
-        fallback = [0] * len(stop)
-        length = 0
-        for i in range(1, len(stop)):
-            while length and stop[i] != stop[length]:
-                length = fallback[length - 1]
-            if stop[i] == stop[length]:
-                length += 1
-            fallback[i] = length
-        self._fallback = fallback
+        # [i]: length of the longest proper prefix of stop[:i + 1] that is also its suffix
+        self._fallback = [0]
 
     def feed(self, piece: str, is_counted: bool) -> int:
         """Returns the offset in `piece` after the first match, 0 if there is none."""
@@ -89,9 +85,22 @@ class _Automaton:
                 state = fallback[state - 1]
             if stop[state] == char:
                 state += 1
+                if state > len(fallback):
+                    self._extend()
                 if state == len(stop):
                     if is_counted:
                         return end
                     state = fallback[state - 1]
         self.state = state
         return 0
+
+    def _extend(self) -> None:
+        """Computes the next entry of the table."""
+        stop, fallback = self.stop, self._fallback
+        i = len(fallback)
+        length = fallback[i - 1]
+        while length and stop[i] != stop[length]:
+            length = fallback[length - 1]
+        if stop[i] == stop[length]:
+            length += 1
+        fallback.append(length)

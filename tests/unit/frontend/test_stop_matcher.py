@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -75,3 +76,12 @@ def test_no_stop_string_begins_in_released_text() -> None:
     released = text[: len(text) - matcher.num_held_back]
     assert released == "one < two \n\nUse it "
     assert not any(re.search(re.escape(s), released) for s in stops)
+
+
+def test_long_stop_strings_cost_nothing_until_the_text_comes_near() -> None:
+    start_s = time.perf_counter()
+    matchers = [StopMatcher(["a" * 60_000 + "b", "xy" * 30_000]) for _ in range(2000)]
+    for matcher in matchers:
+        assert matcher.feed("aaaxyx") is None
+        assert matcher.num_held_back == 3
+    assert time.perf_counter() - start_s < 2  # tables for all would take minutes
