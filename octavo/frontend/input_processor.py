@@ -30,7 +30,7 @@ MAX_BAD_WORDS_TOKENS = 1024
 MAX_BAD_WORDS_CHARACTERS = 65536
 MAX_LOGIT_BIAS = 100.0
 #: of texts that need not fit in the window; tokenising takes up to a second per million
-MAX_TEXT_CHARACTERS = 4_000_000
+MAX_TEXT_CHARACTERS = 1_000_000
 
 
 class InputTokenizer(Protocol):
