@@ -162,6 +162,16 @@ def test_a_step_that_cannot_run_ends_the_engine_with_the_cause() -> None:
     assert bench.executor.calls[-1] == "shutdown"
 
 
+@pytest.fixture
+def _interrupts_raise() -> Iterator[None]:
+    """Python's own handler, also where the tests run in the background of a shell, which has its
+    jobs ignore SIGINT."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
+@pytest.mark.usefixtures("_interrupts_raise")
 def test_an_interrupt_ends_the_batch_and_leaves_a_usable_engine() -> None:
     class Interrupted(FakeExecutor):
         def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
