@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import pty
 import subprocess
 import sys
@@ -34,7 +35,13 @@ def start(code: str, **options: Any) -> subprocess.Popen[str]:
     environ.pop("TQDM_DISABLE", None)
     command = [sys.executable, "-c", BEGIN + code]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environ, **{"stderr": None, **options}
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environ,
+        # a job in the background of a shell ignores SIGINT, and so would this program
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **{"stderr": None, **options},
     )
 
 
