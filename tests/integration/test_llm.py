@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import pty
+import signal
 import subprocess
 import sys
 import termios
