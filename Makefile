@@ -22,7 +22,7 @@ test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need
 	@$(PY) -m pytest $(TIERS) $(ARGS)
 
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
-	@$(ORACLE)/bin/python -m pytest tests/conformance $(ARGS)
+	@$(ORACLE)/bin/python -m pytest tests/conformance -rP $(ARGS)
 
 check: $(VENV)/.ready $(VENV)/.test-tools $(VENV)/.check-tools ## lint, types, import ladder, C++ format
 	@$(VENV)/bin/ruff check .
