@@ -6,7 +6,7 @@ Runs in: the shell's process. Knows nothing of: what the commands do.
 from __future__ import annotations
 
 #: command -> one line for `octavo --help`
-AVAILABLE = {"serve": "start the OpenAI- and Anthropic-compatible server"}
+AVAILABLE = {"serve": "start the OpenAI-compatible server"}
 
 _LATER = "is not available yet"
 _NEVER = "does not exist in Octavo"
