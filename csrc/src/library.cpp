@@ -4,11 +4,14 @@
 #include "int_lanes.h"
 #include "octavo.h"
 #include "prepare.h"
+#include "tiles.h"
 
 int ov_abi_version(void) { return OV_ABI_VERSION; }
 
 const char* ov_isa_name(void) {
-#if defined(__AVX512BF16__) && defined(__AVX512VNNI__)
+#if defined(OV_HAS_TILES)
+  return "amx";
+#elif defined(__AVX512BF16__) && defined(__AVX512VNNI__)
   return "avx512_bf16";
 #elif defined(__AVX512VNNI__)
   return "avx512_vnni";

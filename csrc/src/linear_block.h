@@ -33,7 +33,8 @@ inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 #endif
 
 void linear_int8(const LinearBlock& block);
-void linear_float(const LinearBlock& block);  // BF16 and F32
+void linear_float(const LinearBlock& block);       // BF16 and F32
+void linear_bf16_tiles(const LinearBlock& block);  // BF16, where the level has tile registers (tiles.h)
 
 // Stores R rows x C tiles: accumulator, + bias, + residual.
 template <int R, int C>

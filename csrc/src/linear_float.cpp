@@ -1,5 +1,6 @@
 // BF16 weights times bf16 activations and F32 weights times f32 activations, accumulated in f32 in rising k.
 #include "linear_block.h"
+#include "tiles.h"
 
 namespace ov {
 
@@ -65,7 +66,11 @@ void run(const LinearBlock& b) {
 
 void linear_float(const LinearBlock& block) {
   if (block.segment->weight->kind == OV_BF16)
+#if defined(OV_HAS_TILES)
+    linear_bf16_tiles(block);
+#else
     run<true>(block);
+#endif
   else
     run<false>(block);
 }

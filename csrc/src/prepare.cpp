@@ -66,7 +66,8 @@ static void prepare_bf16(const float* in, int64_t cols, uint16_t* out) {
   int64_t i = 0;
   for (; i + kLanes <= cols; i += kLanes) store_bf16(out + i, load(in + i));
   if (i < cols) store_bf16(out + i, load_part(in + i, static_cast<int>(cols - i)), static_cast<int>(cols - i));
-  if (cols % 2) out[cols] = 0;
+  const int64_t end = round_up(cols, 32);
+  if (cols < end) memset(out + cols, 0, static_cast<size_t>(end - cols) * sizeof(uint16_t));
 }
 
 void prepare_row(int dtype, const float* in, int64_t cols, void* out) {

@@ -6,7 +6,7 @@
 //   f32 sum[G]     scale * (sum of the group's q)
 //   int32 sum16[2 G]  sums of q over each half group
 // rows are padded to 64 bytes (ov_row_bytes). A NaN in a group makes its scale NaN, so it reaches the output.
-// A BF16 row has its last pair completed by zero. Knows nothing of: weights, plans.
+// A BF16 row is padded with zeros to a multiple of 32. Knows nothing of: weights, plans.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 //                      Q4_K Q5_K: per 256: f16 d[16], dmin[16], then u32 w[3][16]: six-bit values s0..s7, m0..m7 of a
 //                      column, five in each word from bit 0 up, m7 two bits at a time in bits 30-31 of the three words
 //                      Q6_K: per 256: f16 d[16], then int8 s[16][16] by sub-block of 16 and column
-// BF16: pairs (k, k + 1) x 16 columns = 64 bytes, k padded to even. F32: k x 16 columns = 64 bytes.
+// BF16: pairs (k, k + 1) x 16 columns = 64 bytes, k padded with zeros to a multiple of 32. F32: k x 16 columns = 64 bytes.
 //
 // Owns: the packed bytes. Knows nothing of: activations, plans.
 #pragma once

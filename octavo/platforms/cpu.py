@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from octavo.config.facts import DeviceFacts
+from octavo.platforms.amx import tiles_granted
 
 _AVX2 = {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}
 _AVX512_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
 #: instruction-set levels of the native library, best first, and the CPU flags each needs
 ISA_FLAGS: dict[str, set[str]] = {
+    "amx": _AVX512_VNNI | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
     "avx512_bf16": _AVX512_VNNI | {"avx512_bf16"},
     "avx512_vnni": _AVX512_VNNI,
     "avx2": _AVX2,
@@ -182,9 +184,17 @@ class CpuPlatform:
         return controller_to_group
 
 
-def best_isa(flags: set[str]) -> str:
-    """The best level whose instructions are all among a CPU's flags."""
-    return next((isa for isa, needed in ISA_FLAGS.items() if needed <= flags), "scalar")
+def best_isa(flags: set[str], tiles_granted: Callable[[], bool] = tiles_granted) -> str:
+    """The best level whose instructions are all among a CPU's flags.
+
+    Args:
+        tiles_granted: whether the kernel lets this process use the registers of the `amx` level;
+            asked only where the CPU has them.
+    """
+    for isa, needed in ISA_FLAGS.items():
+        if needed <= flags and (isa != "amx" or tiles_granted()):
+            return isa
+    return "scalar"
 
 
 def _relative(group: str, mount_root: str) -> str:

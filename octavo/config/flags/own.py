@@ -23,7 +23,7 @@ FLAGS = (
         STR,
         None,
         "level of the native library, for tests",
-        choices=("scalar", "avx2", "avx512_vnni", "avx512_bf16"),
+        choices=("scalar", "avx2", "avx512_vnni", "avx512_bf16", "amx"),
         auto="the best that runs here",
     ),
 )

@@ -16,6 +16,7 @@ from octavo.errors import ConfigError
 _SAME = {"half": "float16", "float": "float32"}
 
 _HOW = {
+    "amx": "bfloat16 tiles of this CPU",
     "avx512_bf16": "bfloat16 dot products of this CPU",
     "avx512_vnni": "widened to float32 in registers on this CPU",
     "avx2": "widened to float32 in registers on this CPU",
