@@ -13,7 +13,7 @@ int linear_input_type(const ov_weight& w) { return w.kind == OV_F32 || w.kind ==
 namespace {
 
 // Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
-constexpr int64_t kRowBlock = 120;
+constexpr int64_t kRowBlock = 128;
 constexpr int64_t kTileStep = 2;  // panels and float kernels take tiles in pairs
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
@@ -22,7 +22,8 @@ constexpr int64_t kItemsPerThread = 6;
 
 int64_t tiles_per_item(const ov_weight& w, int64_t rows, int64_t total_tiles, int threads) {
   const int64_t by_bytes = kItemBytes / w.tile_bytes;
-  const int64_t by_work = kItemWork / (rows * w.k * kTileColumns);
+  const int64_t work = w.kind == OV_BF16 ? kItemWork * kBf16Speed : kItemWork;
+  const int64_t by_work = work / (rows * w.k * kTileColumns);
   int64_t tiles = by_bytes < by_work ? by_bytes : by_work;
   const int64_t fair = total_tiles / (threads * kItemsPerThread);
   tiles = tiles < fair ? tiles : fair;
@@ -37,12 +38,14 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
   const int threads = pool ? pool_size(pool) : 1;
   int64_t total_tiles = 0;
   for (int s = 0; s < num_segments; ++s) total_tiles += segments[s].weight->num_tiles;
-  const int64_t row_blocks = ceil_div(rows, kRowBlock);
+  // nearly equal blocks that begin at multiples of kRowStep
+  const int64_t block_rows = round_up(ceil_div(rows, ceil_div(rows, kRowBlock)), kRowStep);
+  const int64_t row_blocks = ceil_div(rows, block_rows);
   int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
   int64_t items = 0;
   for (int s = 0; s < num_segments; ++s) {
     const ov_weight& w = *segments[s].weight;
-    step[s] = tiles_per_item(w, ceil_div(rows, row_blocks), total_tiles * row_blocks, threads);
+    step[s] = tiles_per_item(w, rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
     items += ceil_div(w.num_tiles, step[s]);
     end[s] = items;
   }
@@ -56,8 +59,8 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
     b.segment = &segments[s];
     b.in = static_cast<const char*>(in);
     b.in_stride = in_stride;
-    b.first_row = rows * row_block / row_blocks;
-    b.rows = rows * (row_block + 1) / row_blocks - b.first_row;
+    b.first_row = block_rows * row_block;
+    b.rows = rows - b.first_row < block_rows ? rows - b.first_row : block_rows;
     b.first_tile = index * step[s];
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
     b.tiles = left < step[s] ? left : step[s];

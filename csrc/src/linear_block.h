@@ -4,6 +4,7 @@
 
 #include "byte_lanes.h"
 #include "linear.h"
+#include "tiles.h"
 
 namespace ov {
 
@@ -30,6 +31,13 @@ inline constexpr int kFloatRows = 3, kFloatTiles = 2;
 inline constexpr int kDirectRows = 1, kDirectLimit = 1, kPanelTiles = 1;
 inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;
 inline constexpr int kFloatRows = 2, kFloatTiles = 1;
+#endif
+
+// kRowStep: register blocks of that many rows are the best. kBf16Speed: of BF16 weights against quantised ones.
+#if defined(OV_HAS_TILES)
+inline constexpr int kRowStep = 32, kBf16Speed = 4;
+#else
+inline constexpr int kRowStep = 1, kBf16Speed = 1;
 #endif
 
 void linear_int8(const LinearBlock& block);

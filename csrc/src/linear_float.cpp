@@ -1,6 +1,5 @@
 // BF16 weights times bf16 activations and F32 weights times f32 activations, accumulated in f32 in rising k.
 #include "linear_block.h"
-#include "tiles.h"
 
 namespace ov {
 

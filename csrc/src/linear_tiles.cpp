@@ -29,14 +29,19 @@ TileConfig shapes(int64_t rows) {
   return c;
 }
 
-// One or two row tiles (the second starts `half` rows below) x one or two column tiles over all of k, into
-// sums[rows][16 Columns].
+// Where sums go: rows of `stride` bytes; the second row tile starts `half` rows below the first.
+struct Sums {
+  char* data;
+  int64_t stride, half;
+};
+
+// One or two row tiles x one or two column tiles over all of k.
 template <int Rows, int Columns>
-void multiply(const char* in, int64_t in_stride, int64_t half, const uint8_t* codes, int64_t tile_bytes, int64_t steps,
-              float* sums) {
+void multiply(const char* in, int64_t in_stride, const uint8_t* codes, int64_t tile_bytes, int64_t steps,
+              const Sums& sums) {
   constexpr int64_t kAhead = 4096;
-  const char* const second = in + half * in_stride;
-  unroll<Rows>([&](auto r) OV_INLINED { unroll<Columns>([&](auto c) OV_INLINED { tile_zero<2 * r.value + c.value>(); }); });
+  const char* const second = in + sums.half * in_stride;
+  unroll<2 * Rows>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
   for (int64_t i = 0; i < steps; ++i, codes += kStepBytes) {
     if constexpr (Rows == 1)  // few rows: weights come from memory
       unroll<Columns>([&](auto c) OV_INLINED {
@@ -56,37 +61,58 @@ void multiply(const char* in, int64_t in_stride, int64_t half, const uint8_t* co
       if constexpr (Columns == 2) tile_dot_bf16<3, 5, 7>();
     }
   }
-  constexpr int64_t kSumsStride = Columns * 64;
-  tile_store<0>(sums, kSumsStride);
-  if constexpr (Columns == 2) tile_store<1>(sums + 16, kSumsStride);
+  tile_store<0>(sums.data, sums.stride);
+  if constexpr (Columns == 2) tile_store<1>(sums.data + 64, sums.stride);
   if constexpr (Rows == 2) {
-    float* const below = sums + half * Columns * 16;
-    tile_store<2>(below, kSumsStride);
-    if constexpr (Columns == 2) tile_store<3>(below + 16, kSumsStride);
+    char* const below = sums.data + sums.half * sums.stride;
+    tile_store<2>(below, sums.stride);
+    if constexpr (Columns == 2) tile_store<3>(below + 64, sums.stride);
+  }
+}
+
+// Sums, + bias, + residual, to the output; sixteen columns of `rows` rows.
+void finish(const LinearSegment& s, int64_t tile, int64_t row, int64_t rows, const char* sums, int64_t stride) {
+  const int64_t first = tile * kTileColumns, left = s.weight->n - first;
+  const int count = static_cast<int>(left < kLanes ? left : kLanes);
+  char* out = reinterpret_cast<char*>(s.out + first) + row * s.out_stride;
+  const char* residual =
+      s.residual ? reinterpret_cast<const char*>(s.residual + first) + row * s.residual_stride : nullptr;
+  const Lanes bias = s.bias ? load_part(s.bias + first, count) : set1(0.0f);
+  for (int64_t r = 0; r < rows; ++r, sums += stride, out += s.out_stride) {
+    Lanes x = load(reinterpret_cast<const float*>(sums));
+    if (s.bias) x = x + bias;
+    if (residual) {
+      x = x + load_part(reinterpret_cast<const float*>(residual), count);
+      residual += s.residual_stride;
+    }
+    store_part(reinterpret_cast<float*>(out), x, count);
   }
 }
 
 template <int Columns>
-void tiles_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, float* sums) {
-  const ov_weight& w = *b.segment->weight;
+void tiles_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch) {
+  const LinearSegment& s = *b.segment;
+  const ov_weight& w = *s.weight;
   const char* in = b.in + row * b.in_stride;
-  const int64_t steps = ceil_div(w.k, 32), half = (rows + 1) / 2;
-  if (rows > kRegisterRows)
-    multiply<2, Columns>(in, b.in_stride, half, tile_codes(w, tile), w.tile_bytes, steps, sums);
-  else
-    multiply<1, Columns>(in, b.in_stride, 0, tile_codes(w, tile), w.tile_bytes, steps, sums);
-  for (int64_t r = 0; r < rows; ++r) {
-    Lanes acc[1][Columns];
-    unroll<Columns>([&](auto c) OV_INLINED { acc[0][c.value] = load(sums + (r * Columns + c.value) * kLanes); });
-    store_block(*b.segment, row + r, tile, acc);
+  const bool direct = !s.bias && !s.residual && w.n >= (tile + Columns) * kTileColumns;
+  Sums sums = {scratch, 64 * Columns, (rows + 1) / 2};
+  if (direct) {
+    sums.data = reinterpret_cast<char*>(s.out + tile * kTileColumns) + row * s.out_stride;
+    sums.stride = s.out_stride;
   }
+  if (rows > kRegisterRows)
+    multiply<2, Columns>(in, b.in_stride, tile_codes(w, tile), w.tile_bytes, ceil_div(w.k, 32), sums);
+  else
+    multiply<1, Columns>(in, b.in_stride, tile_codes(w, tile), w.tile_bytes, ceil_div(w.k, 32), sums);
+  if (direct) return;
+  for (int c = 0; c < Columns; ++c) finish(s, tile + c, row, rows, scratch + 64 * c, 64 * Columns);
 }
 
 }  // namespace
 
 void linear_bf16_tiles(const LinearBlock& b) {
   static thread_local Scratch scratch;
-  float* sums = static_cast<float*>(scratch.take(kPartRows * 2 * 64));
+  char* sums = static_cast<char*>(scratch.take(kPartRows * 2 * 64));
   const int64_t end = b.first_tile + b.tiles;
   int64_t shaped = b.rows < kPartRows ? b.rows : kPartRows;
   TileShapes registers(shapes(shaped));
