@@ -20,15 +20,15 @@ struct LinearBlock {
 // many rows of kPanelTiles expanded tiles as the form of the kind allows; up to kDirectLimit rows in all the former is
 // faster.
 #if defined(__AVX512VNNI__)
-inline constexpr int kDirectRows = 8, kDirectLimit = 16, kPanelTiles = 2;
+inline constexpr int kDirectRows = 8, kDirectTiles = 2, kDirectLimit = 16, kPanelTiles = 2;
 inline constexpr int kSymmetricRows = 8, kMinimumRows = 7, kHalvesRows = 5;
 inline constexpr int kFloatRows = 8, kFloatTiles = 2;
 #elif defined(__AVX2__)
-inline constexpr int kDirectRows = 3, kDirectLimit = 3, kPanelTiles = 1;
+inline constexpr int kDirectRows = 3, kDirectTiles = 1, kDirectLimit = 3, kPanelTiles = 1;
 inline constexpr int kSymmetricRows = 3, kMinimumRows = 3, kHalvesRows = 3;
 inline constexpr int kFloatRows = 3, kFloatTiles = 2;
 #else
-inline constexpr int kDirectRows = 1, kDirectLimit = 1, kPanelTiles = 1;
+inline constexpr int kDirectRows = 1, kDirectTiles = 1, kDirectLimit = 1, kPanelTiles = 1;
 inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;
 inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 #endif

@@ -35,37 +35,40 @@ struct Form {
 template <int Kind>
 using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
 
-// Packed tiles, expanded in registers. One tile at a time: the stream of codes stays sequential.
-template <int Kind>
+// Packed tiles, expanded in registers.
+template <int Kind, int Tiles>
 class DirectSource {
  public:
   using T = Tile<Kind>;
   using Form = FormOf<Kind>;
-  static constexpr int kTiles = 1;
+  static constexpr int kTiles = Tiles;
 
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile)
-      : reader_(tile_scales(w, tile)), codes_(tile_codes(w, tile)) {}
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile) : group_(tile_codes(w, tile)), step_(w.tile_bytes) {
+    for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile + c));
+    group_ -= T::kGroupBytes;
+  }
   OV_ALWAYS_INLINE void begin(int64_t g) {
     // a page ahead and into the second-level cache, whose queue of misses is the longer one; at a tile's end this is
     // the next tile's scales
     constexpr int64_t kAhead = 4096;
-    const uint8_t* group = codes_ + g * T::kGroupBytes;
-    for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group + kAhead + i, 0, 2);
-    expand_group<Kind>(group, quad_);
-    scales_ = reader_.read(g);
+    group_ += T::kGroupBytes;
+    unroll<Tiles>([&](auto c) OV_INLINED {
+      for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group_ + c.value * step_ + kAhead + i, 0, 2);
+      scales_[c.value] = reader_[c.value].read(g);
+    });
   }
   template <int Quad>
-  OV_ALWAYS_INLINE Bytes quad(int) const {
-    return quad_[Quad];
+  OV_ALWAYS_INLINE Bytes quad(int c) const {
+    return expand_quad<Kind, Quad>(group_ + c * step_);
   }
-  OV_ALWAYS_INLINE Lanes first(int) const { return scales_.first; }
-  OV_ALWAYS_INLINE Lanes second(int) const { return scales_.second; }
+  OV_ALWAYS_INLINE Lanes first(int c) const { return scales_[c].first; }
+  OV_ALWAYS_INLINE Lanes second(int c) const { return scales_[c].second; }
 
  private:
-  ScaleReader<Kind> reader_;
-  const uint8_t* codes_;
-  Bytes quad_[8];
-  GroupScales scales_;
+  ScaleReader<Kind> reader_[Tiles];
+  const uint8_t* group_;
+  int64_t step_;
+  GroupScales scales_[Tiles];
 };
 
 // Expanded tiles: per group and tile eight quads, then the scales as f32.
@@ -101,9 +104,7 @@ void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
     const uint8_t* codes = tile_codes(w, tile + c);
     uint8_t* out = panel + c * Panel::kRecord;
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
-      Bytes quad[8];
-      expand_group<Kind>(codes, quad);
-      unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
+      unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, expand_quad<Kind, q.value>(codes)); });
       const GroupScales s = reader.read(g);
       store(reinterpret_cast<float*>(out + 512), s.first);
       if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
@@ -160,10 +161,10 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[
   }
 }
 
-template <int Kind, int R>
+template <int Kind, int Tiles, int R>
 void direct_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row) {
-  DirectSource<Kind> source(*s.weight, tile);
-  Lanes acc[R][1];
+  DirectSource<Kind, Tiles> source(*s.weight, tile);
+  Lanes acc[R][Tiles];
   multiply<R>(source, in, acc);
   store_block(s, row, tile, acc);
 }
@@ -194,12 +195,13 @@ inline IntInput at_row(const IntInput& in, int64_t r) {
   return moved;
 }
 
-template <int Kind>
-void direct_tile(const LinearBlock& b, int64_t tile, const IntInput& in) {
+template <int Kind, int Tiles>
+void direct_tiles(const LinearBlock& b, int64_t tile, const IntInput& in) {
   constexpr int kRows = FormOf<Kind>::kHalves && kDirectRows > 6 ? 6 : kDirectRows;
   for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
     const IntInput part = at_row(in, first);
-    visit_rows<kRows>(count, [&](auto r) { direct_rows<Kind, r.value>(*b.segment, tile, part, b.first_row + first); });
+    visit_rows<kRows>(
+        count, [&](auto r) { direct_rows<Kind, Tiles, r.value>(*b.segment, tile, part, b.first_row + first); });
   });
 }
 
@@ -244,7 +246,10 @@ void run(const LinearBlock& b) {
   }
   const int64_t end = b.first_tile + b.tiles;
   if (b.rows <= kDirectLimit) {
-    for (int64_t t = b.first_tile; t < end; ++t) direct_tile<Kind>(b, t, in);
+    int64_t t = b.first_tile;
+    for (; t + kDirectTiles <= end; t += kDirectTiles) direct_tiles<Kind, kDirectTiles>(b, t, in);
+    if constexpr (kDirectTiles > 1)
+      for (; t < end; ++t) direct_tiles<Kind, 1>(b, t, in);
     return;
   }
   uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));

@@ -25,28 +25,20 @@ inline int64_t tile_scale_bytes(int64_t k) {
   return Tile<Kind>::kScaleBytes * (Tile<Kind>::kSuper ? k / 256 : k / 32);
 }
 
-// Codes of one group as eight quads.
-template <int Kind>
-OV_ALWAYS_INLINE void expand_group(const uint8_t* codes, Bytes (&quad)[8]) {
+// Quad `Quad` of a group of codes.
+template <int Kind, int Quad>
+OV_ALWAYS_INLINE Bytes expand_quad(const uint8_t* codes) {
   if constexpr (Tile<Kind>::kBits == 8) {
-    unroll<8>([&](auto q) OV_INLINED { quad[q.value] = load_bytes(codes + 64 * q.value); });
+    return load_bytes(codes + 64 * Quad);
   } else {
-    unroll<4>([&](auto q) OV_INLINED {
-      const Bytes both = load_bytes(codes + 64 * q.value);
-      quad[q.value] = low_nibbles(both);
-      quad[q.value + 4] = high_nibbles(both);
-    });
-    if constexpr (Tile<Kind>::kBits == 5) {
-      const Bytes high = load_bytes(codes + Tile<Kind>::kHighAt);
-      unroll<8>([&](auto q) OV_INLINED { quad[q.value] = add_high_bits<1, q.value>(quad[q.value], high); });
-    } else if constexpr (Tile<Kind>::kBits == 6) {
-      const Bytes first = load_bytes(codes + Tile<Kind>::kHighAt);
-      const Bytes second = load_bytes(codes + Tile<Kind>::kHighAt + 64);
-      unroll<4>([&](auto q) OV_INLINED {
-        quad[q.value] = add_high_bits<3, 2 * q.value>(quad[q.value], first);
-        quad[q.value + 4] = add_high_bits<3, 2 * q.value>(quad[q.value + 4], second);
-      });
-    }
+    const Bytes both = load_bytes(codes + 64 * (Quad % 4));
+    const Bytes low = Quad < 4 ? low_nibbles(both) : high_nibbles(both);
+    if constexpr (Tile<Kind>::kBits == 5)
+      return add_high_bits<1, Quad>(low, load_bytes(codes + Tile<Kind>::kHighAt));
+    else if constexpr (Tile<Kind>::kBits == 6)
+      return add_high_bits<3, 2 * (Quad % 4)>(low, load_bytes(codes + Tile<Kind>::kHighAt + 64 * (Quad / 4)));
+    else
+      return low;
   }
 }
 
@@ -59,7 +51,9 @@ struct GroupScales {
 template <int Kind>
 class ScaleReader {
  public:
+  ScaleReader() = default;
   explicit OV_ALWAYS_INLINE ScaleReader(const uint8_t* scales) : scales_(scales) {}
+  OV_ALWAYS_INLINE void open(const uint8_t* scales) { scales_ = scales; }
 
   OV_ALWAYS_INLINE GroupScales read(int64_t g) {
     using T = Tile<Kind>;
@@ -98,7 +92,7 @@ class ScaleReader {
     }
   }
 
-  const uint8_t* scales_;
+  const uint8_t* scales_ = nullptr;
   alignas(64) float decoded_[Tile<Kind>::kSuper ? 256 : 1];
 };
 
