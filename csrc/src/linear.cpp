@@ -14,7 +14,8 @@ namespace {
 
 // Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
 constexpr int64_t kRowBlock = 128;
-constexpr int64_t kTileStep = 2;  // panels and float kernels take tiles in pairs
+constexpr int64_t kTileStep = 2;  // kernels take tiles in pairs
+static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && kTileStep % kFloatTiles == 0);
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;

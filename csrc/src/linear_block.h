@@ -16,12 +16,13 @@ struct LinearBlock {
   int64_t first_tile, tiles;
 };
 
-// Rows and tiles of a register block. Quantised: kDirectRows rows of one tile straight from the packed codes, or as
-// many rows of kPanelTiles expanded tiles as the form of the kind allows; up to kDirectLimit rows in all the former is
-// faster.
+// Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,
+// or as many rows of kPanelTiles expanded tiles as the form of the kind allows; up to kDirectLimit rows in all the
+// former is faster. With more tiles a row's four activations are read once for several dot products; that what then
+// does not fit in the registers lies in the first-level cache for a group costs less.
 #if defined(__AVX512VNNI__)
 inline constexpr int kDirectRows = 8, kDirectTiles = 2, kDirectLimit = 16, kPanelTiles = 2;
-inline constexpr int kSymmetricRows = 8, kMinimumRows = 7, kHalvesRows = 5;
+inline constexpr int kSymmetricRows = 8, kMinimumRows = 8, kHalvesRows = 6;
 inline constexpr int kFloatRows = 8, kFloatTiles = 2;
 #elif defined(__AVX2__)
 inline constexpr int kDirectRows = 3, kDirectTiles = 1, kDirectLimit = 3, kPanelTiles = 1;
@@ -54,8 +55,8 @@ OV_ALWAYS_INLINE void store_block(const LinearSegment& s, int64_t row, int64_t t
   const float* const bias = s.bias ? s.bias + first : nullptr;
   const int64_t columns = s.weight->n - first;
   unroll<C>([&](auto c) OV_INLINED {
-    const int64_t left = columns - c.value * kLanes;
-    const int count = static_cast<int>(left < kLanes ? left : kLanes);
+    const int64_t left = columns - c.value * kLanes;  // none for a tile past the last
+    const int count = static_cast<int>(left < 0 ? 0 : left < kLanes ? left : kLanes);
     const Lanes b = bias ? load_part(bias + c.value * kLanes, count) : set1(0.0f);
     unroll<R>([&](auto r) OV_INLINED {
       Lanes x = acc[r.value][c.value];

@@ -1,7 +1,7 @@
 // Quantised weights times int8 activations.
 //
 // Per group of 32 k values: exact integer sums, then acc = fma(sum, d * a_scale, acc) and, with a minimum,
-// acc = fma(m, a_sum, acc). The offset of symmetric kinds is in the integer sum from the start. Few rows read the
+// acc = fma(m, a_sum, acc); with a scale for either half, acc = fma(fma(sum1, d1, sum0 * d0), a_scale, acc). The offset of symmetric kinds is in the integer sum from the start. Few rows read the
 // packed tiles and expand codes in registers; many rows expand two tiles into a panel once and go over it. Both
 // run the same multiply().
 #include "linear_block.h"
@@ -18,7 +18,7 @@ struct IntInput {
   const char* row;  // first row
   int64_t stride;
   A8Layout layout;
-  const int32_t* start;  // [rows][start_stride]; nullptr: zero
+  const int32_t* start;  // [rows][start_stride]
   int64_t start_stride;
 };
 
@@ -43,9 +43,10 @@ class DirectSource {
   using Form = FormOf<Kind>;
   static constexpr int kTiles = Tiles;
 
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile) : group_(tile_codes(w, tile)), step_(w.tile_bytes) {
-    for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile + c));
-    group_ -= T::kGroupBytes;
+  // `step` bytes from a tile to the next
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step)
+      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step) {
+    for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
     // a page ahead and into the second-level cache, whose queue of misses is the longer one; at a tile's end this is
@@ -97,26 +98,30 @@ class PanelSource {
 };
 
 template <int Kind, int Tiles>
-void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
+void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) {
   using Panel = FormOf<Kind>;
   for (int c = 0; c < Tiles; ++c) {
-    ScaleReader<Kind> reader(tile_scales(w, tile + c));
-    const uint8_t* codes = tile_codes(w, tile + c);
+    ScaleReader<Kind> reader(tile_scales(w, tile) + c * step);
+    const uint8_t* codes = tile_codes(w, tile) + c * step;
     uint8_t* out = panel + c * Panel::kRecord;
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
-      unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, expand_quad<Kind, q.value>(codes)); });
+      Bytes quad[8];  // all loads before all stores, which might alias
+      unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(codes); });
       const GroupScales s = reader.read(g);
+      unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
       store(reinterpret_cast<float*>(out + 512), s.first);
       if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
     }
   }
 }
 
-// R rows x Source::kTiles tiles over all of k.
+// R rows of `in` from `first` on x Source::kTiles tiles over all of k.
 template <int R, class Source>
-OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[R][Source::kTiles]) {
+OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first, Lanes (&acc)[R][Source::kTiles]) {
   constexpr int C = Source::kTiles;
   constexpr bool kMinimum = Source::Form::kMinimum, kHalves = Source::Form::kHalves;
+  const char* const rows = in.row + first * in.stride;
+  const int32_t* const starts = in.start + first * in.start_stride;
   unroll<R>([&](auto r) OV_INLINED { unroll<C>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
   for (int64_t g = 0; g < in.layout.groups; ++g) {
     source.begin(g);
@@ -124,21 +129,22 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[
     const auto start = [&](int half) OV_INLINED {
       unroll<R>([&](auto r) OV_INLINED {
         unroll<C>([&](auto c) OV_INLINED {
-          if constexpr (kMinimum)
-            dot[r.value][c.value].start_zero();
-          else
-            dot[r.value][c.value].start(in.start + r.value * in.start_stride + (kHalves ? 2 * g + half : g));
+          dot[r.value][c.value].start(starts + r.value * in.start_stride + (kHalves ? 2 * g + half : g));
         });
       });
     };
-    const auto fold = [&](auto half) OV_INLINED {
+    Lanes first_half[R][C];
+    const auto fold = [&]() OV_INLINED {
       unroll<R>([&](auto r) OV_INLINED {
-        const char* row = in.row + r.value * in.stride;
+        const char* row = rows + r.value * in.stride;
         const Lanes a_scale = set1(reinterpret_cast<const float*>(row + in.layout.scale)[g]);
         unroll<C>([&](auto c) OV_INLINED {
-          const Lanes scale = half.value ? source.second(c.value) : source.first(c.value);
           Lanes& x = acc[r.value][c.value];
-          x = fma(dot[r.value][c.value].finish(), scale * a_scale, x);
+          const Lanes sum = dot[r.value][c.value].finish();
+          if constexpr (kHalves)
+            x = fma(fma(sum, source.second(c.value), first_half[r.value][c.value]), a_scale, x);
+          else
+            x = fma(sum, source.first(c.value) * a_scale, x);
           if constexpr (kMinimum)
             x = fma(source.second(c.value), set1(reinterpret_cast<const float*>(row + in.layout.sum)[g]), x);
         });
@@ -147,34 +153,38 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, Lanes (&acc)[
     start(0);
     unroll<8>([&](auto q) OV_INLINED {
       if constexpr (kHalves && q.value == 4) {
-        fold(Index<0>{});
+        unroll<R>([&](auto r) OV_INLINED {
+          unroll<C>([&](auto c) OV_INLINED {
+            first_half[r.value][c.value] = dot[r.value][c.value].finish() * source.first(c.value);
+          });
+        });
         start(1);
       }
       Bytes w[C];
       unroll<C>([&](auto c) OV_INLINED { w[c.value] = source.template quad<q.value>(c.value); });
       unroll<R>([&](auto r) OV_INLINED {
-        const int8_t* a = reinterpret_cast<const int8_t*>(in.row + r.value * in.stride) + 32 * g + 4 * q.value;
+        const int8_t* a = reinterpret_cast<const int8_t*>(rows + r.value * in.stride) + 32 * g + 4 * q.value;
         unroll<C>([&](auto c) OV_INLINED { dot[r.value][c.value].template step<q.value>(w[c.value], a); });
       });
     });
-    fold(Index<kHalves ? 1 : 0>{});
+    fold();
   }
 }
 
-template <int Kind, int Tiles, int R>
-void direct_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row) {
-  DirectSource<Kind, Tiles> source(*s.weight, tile);
-  Lanes acc[R][Tiles];
-  multiply<R>(source, in, acc);
-  store_block(s, row, tile, acc);
+template <int Kind, int R>
+void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in, int64_t first) {
+  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step);
+  Lanes acc[R][kDirectTiles];
+  multiply<R>(source, in, first, acc);
+  store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
-template <class Form, int Tiles, int R>
-void panel_rows(const LinearSegment& s, int64_t tile, const IntInput& in, int64_t row, const uint8_t* panel) {
-  PanelSource<Form, Tiles> source(panel);
-  Lanes acc[R][Tiles];
-  multiply<R>(source, in, acc);
-  store_block(s, row, tile, acc);
+template <class Form, int R>
+void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel) {
+  PanelSource<Form, kPanelTiles> source(panel);
+  Lanes acc[R][kPanelTiles];
+  multiply<R>(source, in, first, acc);
+  store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
 // f(Index<R>{}) for a row count R in [1, Limit].
@@ -188,32 +198,19 @@ inline void visit_rows(int64_t rows, F&& f) {
     visit_rows<Limit - 1>(rows, f);
 }
 
-inline IntInput at_row(const IntInput& in, int64_t r) {
-  IntInput moved = in;
-  moved.row += r * in.stride;
-  if (in.start) moved.start += r * in.start_stride;
-  return moved;
-}
-
-template <int Kind, int Tiles>
-void direct_tiles(const LinearBlock& b, int64_t tile, const IntInput& in) {
-  constexpr int kRows = FormOf<Kind>::kHalves && kDirectRows > 6 ? 6 : kDirectRows;
-  for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
-    const IntInput part = at_row(in, first);
-    visit_rows<kRows>(
-        count, [&](auto r) { direct_rows<Kind, Tiles, r.value>(*b.segment, tile, part, b.first_row + first); });
+template <int Kind>
+void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in) {
+  for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
+    visit_rows<kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, in, first); });
   });
 }
 
-template <int Kind, int Tiles>
-void panel_tiles(const LinearBlock& b, int64_t tile, const IntInput& in, uint8_t* panel) {
+template <int Kind>
+void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in, uint8_t* panel) {
   using Form = FormOf<Kind>;
-  constexpr int kRows = Form::kPanelRows;
-  fill_panel<Kind, Tiles>(*b.segment->weight, tile, panel);
-  for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
-    const IntInput part = at_row(in, first);
-    visit_rows<kRows>(
-        count, [&](auto r) { panel_rows<Form, Tiles, r.value>(*b.segment, tile, part, b.first_row + first, panel); });
+  fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, step, panel);
+  for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
+    visit_rows<Form::kPanelRows>(count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel); });
   });
 }
 
@@ -236,27 +233,27 @@ void run(const LinearBlock& b) {
   in.row = b.in + b.first_row * b.in_stride;
   in.stride = b.in_stride;
   in.layout = a8_layout(b.segment->weight->k);
-  in.start = nullptr;
-  in.start_stride = 0;
-  if constexpr (!Block<Kind>::kMinimum) {
-    in.start_stride = in.layout.groups * (Block<Kind>::kHalves ? 2 : 1);
-    int32_t* start = static_cast<int32_t*>(starts.take(4 * b.rows * in.start_stride));
+  // zeros are read as the others are: the compiler would copy them between registers, which takes an execution port
+  in.start_stride = Block<Kind>::kMinimum ? 0 : in.layout.groups * (Block<Kind>::kHalves ? 2 : 1);
+  int32_t* start =
+      static_cast<int32_t*>(starts.take(4 * b.rows * (in.start_stride ? in.start_stride : in.layout.groups)));
+  if constexpr (Block<Kind>::kMinimum)
+    memset(start, 0, static_cast<size_t>(in.layout.groups) * 4);
+  else
     fill_starts<Kind>(in, b.rows, start);
-    in.start = start;
+  in.start = start;
+  const bool direct = b.rows <= kDirectLimit;
+  uint8_t* panel = nullptr;
+  if (!direct) panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
+  const int64_t end = b.first_tile + b.tiles, count = direct ? kDirectTiles : kPanelTiles;
+  for (int64_t t = b.first_tile; t < end; t += count) {
+    // past the weight's last tile it is read again, and not stored
+    const int64_t step = t + count <= b.segment->weight->num_tiles ? b.segment->weight->tile_bytes : 0;
+    if (direct)
+      direct_tiles<Kind>(b, t, step, in);
+    else
+      panel_tiles<Kind>(b, t, step, in, panel);
   }
-  const int64_t end = b.first_tile + b.tiles;
-  if (b.rows <= kDirectLimit) {
-    int64_t t = b.first_tile;
-    for (; t + kDirectTiles <= end; t += kDirectTiles) direct_tiles<Kind, kDirectTiles>(b, t, in);
-    if constexpr (kDirectTiles > 1)
-      for (; t < end; ++t) direct_tiles<Kind, 1>(b, t, in);
-    return;
-  }
-  uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
-  int64_t t = b.first_tile;
-  for (; t + kPanelTiles <= end; t += kPanelTiles) panel_tiles<Kind, kPanelTiles>(b, t, in, panel);
-  if constexpr (kPanelTiles > 1)
-    for (; t < end; ++t) panel_tiles<Kind, 1>(b, t, in, panel);
 }
 
 }  // namespace

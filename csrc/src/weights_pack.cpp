@@ -197,7 +197,9 @@ void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* ro
     }
     uint8_t* tile = weight.data + t * weight.tile_bytes;
     if (visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, tile); })) return;
-    if (weight.kind == OV_BF16) memset(tile + ceil_div(weight.k, 2) * 64, 0, static_cast<size_t>(round_up(weight.k, 32) / 2 - ceil_div(weight.k, 2)) * 64);
+    if (weight.kind == OV_BF16)
+      memset(tile + ceil_div(weight.k, 2) * 64, 0,
+             static_cast<size_t>(round_up(weight.k, 32) / 2 - ceil_div(weight.k, 2)) * 64);
     if (weight.kind == src_type && row_bytes % 4 == 0)
       pack_words(rows, row_bytes / 4, tile);
     else
