@@ -1,9 +1,11 @@
-// What this machine can do at most, in the units of kernels.py: int8, bf16 and f32 multiply-adds and reading memory, on N
-// threads at once. Built by kernels.py with -march=native; one line per figure on standard output.
+// What this machine can do at most, in the units of kernels.py: int8, bf16 and f32 multiply-adds (vectors, and tiles where
+// the CPU has them) and reading memory, on N threads at once. Built by kernels.py with -march=native; one line per figure on standard output.
 //
 // usage: peak THREADS MEGABYTES
 #include <immintrin.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
@@ -25,7 +27,7 @@ volatile int64_t sink;
 template <class F>
 double best_seconds(int threads, F&& work) {
   double best = 1e9;
-  for (int repeat = 0; repeat < 7; ++repeat) {
+  for (int repeat = 0; repeat < 40; ++repeat) {
     const double start = now();
     std::vector<std::thread> others;
     for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { work(t); });
@@ -37,7 +39,7 @@ double best_seconds(int threads, F&& work) {
   return best;
 }
 
-constexpr int64_t kSteps = 4'000'000;
+constexpr int64_t kSteps = 1'000'000;  // some milliseconds: on a busy machine the best of many short runs tells more
 
 #if defined(__AVX512VNNI__)
 void int8_steps(int) {
@@ -83,6 +85,36 @@ void bf16_steps(int) {
 }
 #endif
 
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
+constexpr int64_t kTileSteps = kSteps / 10;
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, rest[15] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+template <bool Int8>
+void tile_steps(int) {
+  const TileConfig config;
+  asm volatile("ldtilecfg %0" ::"m"(config));  // the intrinsic of some compilers reads eight bytes of it
+  for (int64_t i = 0; i < kTileSteps; ++i) {
+    if (Int8) {
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 4, 7);
+      _tile_dpbssd(2, 5, 6);
+      _tile_dpbssd(3, 5, 7);
+    } else {
+      _tile_dpbf16ps(0, 4, 6);
+      _tile_dpbf16ps(1, 4, 7);
+      _tile_dpbf16ps(2, 5, 6);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+  _tile_release();
+}
+// The kernel must grant the state of the tile registers (XTILEDATA, feature 18) first.
+bool tiles_granted() { return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18) == 0; }
+#endif
+
 #if defined(__AVX512F__)
 using Float = __m512;
 Float float_set(float x) { return _mm512_set1_ps(x); }
@@ -119,6 +151,14 @@ int main(int argc, char** argv) {
   std::printf("bf16_gops %.1f\n", 12.0 * 64 * kSteps * threads / best_seconds(threads, bf16_steps) / 1e9);
 #endif
   std::printf("f32_gops %.1f\n", kFloatOps * kSteps * threads / best_seconds(threads, f32_steps) / 1e9);
+
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
+  if (tiles_granted()) {
+    const double dots = 4.0 * 16 * 16 * kTileSteps * threads / 1e9;
+    std::printf("tile_int8_gops %.1f\n", dots * 128 / best_seconds(threads, tile_steps<true>));
+    std::printf("tile_bf16_gops %.1f\n", dots * 64 / best_seconds(threads, tile_steps<false>));
+  }
+#endif
 
   char* memory = static_cast<char*>(mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

@@ -9,7 +9,7 @@ Runs in: every process that asks what this CPU runs. Knows nothing of: kernels.
 
 from __future__ import annotations
 
-import platform
+import os
 from functools import cache
 
 #: arch_prctl(2) on x86-64: request permission for a dynamically enabled feature, here tile data
@@ -21,7 +21,7 @@ _XFEATURE_XTILEDATA = 18
 @cache
 def tiles_granted() -> bool:
     """Requests the permission; True when this process has it from now on."""
-    if platform.machine() != "x86_64":
+    if os.uname().machine != "x86_64":
         return False
     import ctypes  # 10 ms, and only machines that list AMX come here
 
