@@ -187,21 +187,32 @@ void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t 
   store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
-// f(Index<R>{}) for a row count R in [1, Limit].
-template <int Limit, class F>
+// f(Index<R>{}) for a row count R in [First, Last].
+template <int First, int Last, class F>
 inline void visit_rows(int64_t rows, F&& f) {
-  if constexpr (Limit == 1)
-    f(Index<1>{});
-  else if (rows == Limit)
-    f(Index<Limit>{});
+  if constexpr (First == Last)
+    f(Index<Last>{});
+  else if (rows == Last)
+    f(Index<Last>{});
   else
-    visit_rows<Limit - 1>(rows, f);
+    visit_rows<First, Last - 1>(rows, f);
+}
+
+// The smallest part of more than kDirectLimit rows in parts of at most `limit` (for_row_parts): smaller ones need no
+// code.
+constexpr int smallest_panel_part(int limit) {
+  int smallest = limit;
+  for (int rows = kDirectLimit + 1; rows <= kDirectLimit + 2 * limit; ++rows) {
+    const int part = rows / ((rows + limit - 1) / limit);
+    smallest = part < smallest ? part : smallest;
+  }
+  return smallest;
 }
 
 template <int Kind>
 void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in) {
   for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, in, first); });
+    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, in, first); });
   });
 }
 
@@ -210,7 +221,8 @@ void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInpu
   using Form = FormOf<Kind>;
   fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, step, panel);
   for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
-    visit_rows<Form::kPanelRows>(count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel); });
+    visit_rows<smallest_panel_part(Form::kPanelRows), Form::kPanelRows>(
+        count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel); });
   });
 }
 
