@@ -254,7 +254,8 @@ void run(const LinearBlock& b) {
   else
     fill_starts<Kind>(in, b.rows, start);
   in.start = start;
-  const bool direct = b.rows <= kDirectLimit;
+  // codes of eight bits are no work to expand, so a panel only pays by its place in the nearest cache
+  const bool direct = b.rows <= (Block<Kind>::kBits == 8 ? 4 * kDirectLimit : kDirectLimit);
   uint8_t* panel = nullptr;
   if (!direct) panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
   const int64_t end = b.first_tile + b.tiles, count = direct ? kDirectTiles : kPanelTiles;
