@@ -64,7 +64,6 @@ template <int Bits>
 struct Dot {
   __m512i sum;
   OV_ALWAYS_INLINE void start(const int32_t* offset) { sum = _mm512_set1_epi32(*offset); }
-  OV_ALWAYS_INLINE void start_zero() { sum = _mm512_setzero_si512(); }
   template <int Quad>
   OV_ALWAYS_INLINE void step(Bytes w, const int8_t* a) {
     int32_t four;
@@ -115,7 +114,6 @@ struct Dot {
   static constexpr int kQuadsPerWiden = Bits == 4 ? 8 : Bits == 5 ? 4 : 2;
   __m256i lo, hi, lo16, hi16;
   OV_ALWAYS_INLINE void start(const int32_t* offset) { lo = hi = _mm256_set1_epi32(*offset); }
-  OV_ALWAYS_INLINE void start_zero() { lo = hi = _mm256_setzero_si256(); }
   template <int Quad>
   OV_ALWAYS_INLINE void step(Bytes w, const int8_t* a) {
     int32_t four;
@@ -143,8 +141,7 @@ struct Dot {
 template <>
 struct Dot<8> {
   __m256i lo, hi;
-  OV_ALWAYS_INLINE void start(const int32_t*) { start_zero(); }
-  OV_ALWAYS_INLINE void start_zero() { lo = hi = _mm256_setzero_si256(); }
+  OV_ALWAYS_INLINE void start(const int32_t*) { lo = hi = _mm256_setzero_si256(); }
   static OV_ALWAYS_INLINE __m256i pairs(__m256i w, __m256i act) {
     const __m256i value = _mm256_xor_si256(w, _mm256_set1_epi8(static_cast<char>(0x80)));
     const __m256i p = _mm256_maddubs_epi16(_mm256_abs_epi8(value), _mm256_sign_epi8(act, value));
@@ -191,9 +188,6 @@ struct Dot {
   int32_t sum[kLanes];
   void start(const int32_t* offset) {
     for (int i = 0; i < kLanes; ++i) sum[i] = *offset;
-  }
-  void start_zero() {
-    for (int i = 0; i < kLanes; ++i) sum[i] = 0;
   }
   template <int Quad>
   void step(const Bytes& w, const int8_t* a) {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__)
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__)
 #define OV_HAS_TILES 1
 
 #include "byte_lanes.h"
@@ -55,12 +55,6 @@ template <int C, int A, int B>
 OV_ALWAYS_INLINE void tile_dot_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
-// The same of signed bytes, four to a word of B, exactly.
-template <int C, int A, int B>
-OV_ALWAYS_INLINE void tile_dot_int8() {
-  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
-}
-
 }  // namespace ov
 
 #endif
