@@ -142,7 +142,7 @@ class InputProcessor:
         if isinstance(prompt, TextPrompt):
             self.check_text(prompt.text)
             prompt = self.encode(prompt)
-        token_ids = self._checked_prompt(prompt.token_ids)
+        token_ids = self._checked_prompt(prompt.token_ids, is_alone=params.max_tokens == 0)
         if prompt.text is not None:
             self._warn_of_two_bos(token_ids, request_id)
         params.max_tokens = self._max_tokens(len(token_ids), params.max_tokens)
@@ -170,8 +170,6 @@ class InputProcessor:
             InvalidParameter: a value does not fit.
         """
         params = copy.copy(params)
-        if params.max_tokens == 0:
-            raise InvalidParameter("max_tokens must be at least 1, got 0.", param="max_tokens")
         if params.max_tokens is not None and params.max_tokens > self.max_model_len:
             raise InvalidParameter(
                 f"max_tokens={params.max_tokens} cannot be greater than "
@@ -229,7 +227,8 @@ class InputProcessor:
             )
         return self._tokenizer
 
-    def _checked_prompt(self, token_ids: Sequence[int]) -> list[int]:
+    def _checked_prompt(self, token_ids: Sequence[int], *, is_alone: bool) -> list[int]:
+        """A prompt that fits; one that is alone (`max_tokens` of 0) may fill the window."""
         ids = list(token_ids)
         if not ids:
             raise InvalidParameter(
@@ -237,7 +236,7 @@ class InputProcessor:
             )
         self._check_ids("prompt", ids)
         num, window = len(ids), self.max_model_len
-        if num >= window:
+        if num > window or (num == window and not is_alone):
             if num > window:
                 message = (
                     f"This model's maximum context length is {window} tokens. However, your prompt "
@@ -261,8 +260,9 @@ class InputProcessor:
         room = self.max_model_len - num_prompt_tokens
         wanted = room if max_tokens is None else min(max_tokens, room)
         capacity = self._kv_cache_size_tokens
-        if capacity is None or num_prompt_tokens + wanted - 1 <= capacity:
-            return wanted  # the last token is never an input: it needs no place in the cache
+        # the last generated token is never an input: it needs no place in the cache
+        if capacity is None or num_prompt_tokens + max(wanted - 1, 0) <= capacity:
+            return wanted
         kv_room = capacity - num_prompt_tokens + 1
         if kv_room < 1:
             raise PromptTooLong(

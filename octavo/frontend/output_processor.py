@@ -219,6 +219,8 @@ class OutputProcessor:
                 output.logprobs += self._logprobs.decode_all(logprobs)
                 output.cumulative_logprob += sum(position.logprobs[0] for position in logprobs)
             self._count(output, len(token_ids), step_s, now_s)
+        elif reason is FinishReason.LENGTH and output.request.max_tokens == 0:
+            self._count_prompt(output)
 
         if final_stop_string is not None:
             if reason is None:
@@ -249,14 +251,19 @@ class OutputProcessor:
             times.first_token_s = step_s
             self._num_prefill_tokens -= len(request.prompt_token_ids)
             iteration.time_to_first_token_s.append(now_s - request.arrival_s)
-            if output.index == 0:  # the prompt counts once
-                iteration.num_prompt_tokens += len(request.prompt_token_ids)
-                iteration.num_cached_tokens += request.num_cached_tokens or 0
+            self._count_prompt(output)
         else:
             iteration.inter_token_latency_s.append(step_s - times.last_token_s)
         times.last_token_s = step_s
         times.num_generation_tokens += num_tokens
         iteration.num_generation_tokens += num_tokens
+
+    def _count_prompt(self, output: OutputState) -> None:
+        """The prompt has been computed; it counts once for all outputs."""
+        if output.index == 0:
+            request, iteration = output.request, self._iteration
+            iteration.num_prompt_tokens += len(request.prompt_token_ids)
+            iteration.num_cached_tokens += request.num_cached_tokens or 0
 
     def _fail_request(
         self, failed: OutputState, error: OctavoError, now_s: float, aborts: list[str]

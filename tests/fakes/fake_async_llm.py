@@ -154,16 +154,20 @@ class PlayedCore:
         params = request.sampling_params
         if running.error is not None:
             return EngineCoreOutput(request.request_id, [], FinishReason.ERROR, error=running.error)
-        token = running.tokens[running.num_sent]
-        running.num_sent += 1
-        output = EngineCoreOutput(request.request_id, [token])
-        if params.logprobs is not None:
-            output.logprobs = [_candidates(token, params.logprobs)]
-        if params.prompt_logprobs is not None and running.num_sent == 1:
+        output = EngineCoreOutput(request.request_id, [])
+        if params.prompt_logprobs is not None and running.num_sent == 0:
             output.prompt_logprobs = [
                 None,
                 *[_candidates(i, params.prompt_logprobs) for i in request.prompt_token_ids[1:]],
             ]
+        if params.max_tokens == 0:
+            output.finish_reason = FinishReason.LENGTH
+            return output
+        token = running.tokens[running.num_sent]
+        running.num_sent += 1
+        output.new_token_ids = [token]
+        if params.logprobs is not None:
+            output.logprobs = [_candidates(token, params.logprobs)]
         if token == EOS and not params.ignore_eos:
             output.finish_reason = FinishReason.STOP
         elif running.num_sent == len(running.tokens):

@@ -85,8 +85,7 @@ class Completions:
                 f"fewer prompts at a time. (parameter=n, value={request.n})",
                 param="n",
             )
-        max_tokens = self._max_tokens(request)
-        params = self._params(request, max_tokens)
+        params = self._params(request)
         prompts = [await truncated(context.llm, prompt, request) for prompt in prompts]
         at_end, in_chunks = wants_usage(
             request.stream_options, force=context.server.enable_force_include_usage
@@ -104,7 +103,6 @@ class Completions:
             text=context.token_text(request),
             skip_special_tokens=request.skip_special_tokens,
             echo=request.echo,
-            drop_output=max_tokens == 0,
             show_token_ids=request.return_token_ids,
             show_prompt_logprobs=request.prompt_logprobs is not None,
             keep_text=context.server.enable_log_outputs,
@@ -134,15 +132,14 @@ class Completions:
             )
         return max_tokens
 
-    def _params(self, request: CompletionRequest, max_tokens: int) -> SamplingParams:
+    def _params(self, request: CompletionRequest) -> SamplingParams:
         prompt_logprobs = request.prompt_logprobs
         if request.echo and request.logprobs is not None:
             prompt_logprobs = max(request.logprobs, prompt_logprobs or 0)
         return sampling_params(
             request,
             self._context.defaults,
-            # the engine makes at least one token; the reply drops it
-            max_tokens=max(max_tokens, 1),
+            max_tokens=self._max_tokens(request),
             logprobs=request.logprobs,
             prompt_logprobs=prompt_logprobs,
         )

@@ -101,9 +101,23 @@ def test_max_tokens_is_what_was_asked_or_the_room_left(
     assert process([1] * num_prompt, max_tokens=asked).sampling_params.max_tokens == given
 
 
-def test_zero_max_tokens_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="max_tokens must be at least 1"):
-        process(max_tokens=0)
+def test_a_prompt_alone_may_fill_the_window_and_the_cache() -> None:
+    """`max_tokens` of 0: nothing is generated, the prompt is computed for its logprobs."""
+    assert process([1] * 64, max_tokens=0).sampling_params.max_tokens == 0
+    with pytest.raises(PromptTooLong, match="65 input tokens"):
+        process([1] * 65, max_tokens=0)
+    with pytest.raises(PromptTooLong, match="no room for an output token"):
+        process([1] * 64)
+    small = processor()
+    small.set_limits(64, 32)
+    assert process([1] * 32, small, max_tokens=0).sampling_params.max_tokens == 0
+    with pytest.raises(PromptTooLong, match="whole KV cache holds 32"):
+        process([1] * 33, small, max_tokens=0)
+
+
+def test_a_negative_max_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="max_tokens must be at least 0"):
+        process(max_tokens=-1)
 
 
 def test_a_lower_window_of_the_core_counts() -> None:

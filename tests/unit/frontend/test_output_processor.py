@@ -386,3 +386,23 @@ def test_a_stream_says_what_the_whole_says_however_steps_cut_it(
     assert sum(c.finish_reason is not None for o in streamed.outputs for c in o.outputs) == 1
     cumulative = play(Bench(), CUMULATIVE, steps).outputs[-1].outputs[0]
     assert (cumulative.text, cumulative.token_ids) == (whole.text, whole.token_ids)
+
+
+def test_a_request_without_tokens_counts_its_prompt_and_ends() -> None:
+    bench = Bench()
+    sink = bench.add(request(max_tokens=0, prompt_logprobs=0, output_kind=FINAL_ONLY, n=2))
+    one = TokenLogprobs([2], [-1.0], [1])
+    bench.say(
+        EngineCoreOutput("0_r", [], FinishReason.LENGTH, prompt_logprobs=[None, one, one]),
+        EngineCoreOutput("1_r", [], FinishReason.LENGTH),
+    )
+    (output,) = sink.outputs
+    assert [(o.text, o.token_ids, o.finish_reason) for o in output.outputs] == [
+        ("", [], "length")
+    ] * 2
+    assert output.prompt_logprobs is not None
+    assert len(output.prompt_logprobs) == 3
+    stats = bench.processor.take_stats()
+    assert (stats.num_prompt_tokens, stats.num_generation_tokens) == (3, 0)
+    assert stats.time_to_first_token_s == []
+    assert bench.processor.num_prefill_tokens == 0
