@@ -7,8 +7,8 @@ are all this one rule. If blocks run out, the last request in (fcfs) or the wors
 preempted: it loses its blocks and starts again from the front of the queue, finding in the prefix
 cache what nobody took.
 
-Called by: `octavo/core/engine_core.py`. Uses: `request_queue.py`, `kv_cache_manager.py`,
-`scheduled_step.py`, `stop_check.py`. Runs in: EngineCore.
+Called by: `octavo/core/engine_core.py`. Uses: `admission.py`, `kv_cache_manager.py`,
+`scheduled_step.py`, `stop_check.py`, `request_outputs.py`. Runs in: EngineCore.
 Owns: all live requests and their order. Knows nothing of: sockets, tensors, text.
 """
 
@@ -17,20 +17,19 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from octavo.config.engine import SchedulerConfig
+from octavo.core.admission import Admission
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request, RequestStatus
-from octavo.core.request_queue import make_request_queue
+from octavo.core.request_outputs import add_end, add_first_facts, last_output
 from octavo.core.scheduled_step import ScheduledStep, StepBuilder
 from octavo.core.stop_check import check_stop
 from octavo.messages.engine import (
     EngineCoreOutput,
     EngineCoreRequest,
     FinishReason,
-    PrefixCacheStats,
-    RequestEvents,
     SchedulerStats,
     TokenLogprobs,
 )
@@ -48,6 +47,7 @@ class Scheduler:
         max_model_len: most tokens (prompt and generated) of a request.
         kv: the blocks.
         structured_output: grammars.
+        clock: seconds; tests have their own.
     """
 
     def __init__(
@@ -57,24 +57,23 @@ class Scheduler:
         max_model_len: int,
         kv: KVCacheManager,
         structured_output: StructuredOutputManager,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._kv = kv
         self._structured_output = structured_output
         # a request that is alone and fills the whole cache ends there, as at the window's end
         self._max_len = kv.longest_request(max_model_len)
-        self._watermark_blocks = int(config.watermark * kv.num_usable_blocks)
         self._id_to_request: dict[str, Request] = {}
-        self._waiting = make_request_queue(config.policy)
+        self._waiting = Admission(config, kv, structured_output, clock)
         self._running: list[Request] = []
         self._in_flight: deque[ScheduledStep] = deque()
         self._num_arrived = 0
         self._finished_ids: list[str] = []  # the workers are told with the next step
         self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
         self._has_news = False  # requests have ended outside a step
-        # (request, free blocks) when admission last failed: no use trying before there are more
-        self._short: tuple[Request, int] | None = None
-        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
+        self._num_preemptions = 0
         self._last_num_scheduled_tokens = 0
 
     # -- requests come and go -------------------------------------------------------------------
@@ -99,7 +98,7 @@ class Scheduler:
             message,
             max_model_len=self._max_len,
             index=self._num_arrived,
-            queued_s=time.monotonic(),
+            queued_s=self._clock(),
         )
         self._num_arrived += 1
         if request.num_prompt_tokens > self._max_len:
@@ -109,7 +108,7 @@ class Scheduler:
                 f"{self._max_len}: shorten it, or start the server with a larger "
                 "--kv-cache-memory-bytes."
             )
-            self._ended.append(_last_output(request, FinishReason.ERROR, error))
+            self._ended.append(last_output(request, FinishReason.ERROR, error))
             self._has_news = True
             return
         self._id_to_request[request.request_id] = request
@@ -139,7 +138,7 @@ class Scheduler:
         """Ends every request with a last output."""
         requests = list(self._id_to_request.values())
         self.abort_requests([request.request_id for request in requests])
-        self._ended += [_last_output(request, FinishReason.ABORT, None) for request in requests]
+        self._ended += [last_output(request, FinishReason.ABORT, None) for request in requests]
 
     def reset_prefix_cache(self) -> bool:
         """Forgets every cached prefix. Refused (False) while requests hold blocks."""
@@ -160,7 +159,7 @@ class Scheduler:
         none_preempted = self._schedule_running(step)
         step.seal_running()
         if none_preempted:
-            self._schedule_waiting(step)
+            self._waiting.admit(step, self._running, max_chunk=self._long_prefill_cap())
         if not step:
             return None
         scheduled = step.build(self._finished_ids)
@@ -230,81 +229,6 @@ class Scheduler:
         self._finished_ids.append(request.request_id)
         self._waiting.put_back(request)
 
-    def _schedule_waiting(self, step: StepBuilder) -> None:
-        """Admits waiting requests in their order while there are budget, rows and blocks."""
-        waiting, running = self._waiting, self._running
-        if not waiting or step.token_budget <= 0 or len(running) >= self._config.max_num_seqs:
-            return
-        skipped = []
-        reserved = self._blocks_promised()
-        while waiting and step.token_budget > 0 and len(running) < self._config.max_num_seqs:
-            request = waiting.peek()
-            if not self._structured_output.is_ready(request.request_id):
-                skipped.append(waiting.pop())
-                continue
-            reserved_by_it = self._admit(request, step, reserved)
-            if reserved_by_it is None:
-                break
-            reserved += reserved_by_it
-        for request in reversed(skipped):
-            waiting.put_back(request)
-
-    def _admit(self, request: Request, step: StepBuilder, reserved: int) -> int | None:
-        """Tries to start a waiting request.
-
-        Args:
-            reserved: blocks that requests which were admitted before it will need for tokens they
-                have already.
-
-        Returns:
-            The blocks it will need beyond this step for the tokens it has, or None if it must wait.
-        """
-        kv = self._kv
-        if self._short is not None:
-            short_request, free = self._short
-            if short_request is request and kv.num_free_blocks <= free and self._running:
-                return None
-        hit = kv.find_prefix(request)
-        remaining = request.num_tokens - hit.num_tokens
-        if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
-            return None
-        num_tokens = min(remaining, step.token_budget, self._long_prefill_cap())
-        later = 0
-        if self._config.scheduler_reserve_full_isl:
-            later = kv.num_blocks_later(request, hit.num_tokens + num_tokens)
-        keep_free = reserved + later + self._watermark_blocks if self._running else 0
-        tables = kv.admit(request, hit, num_tokens, keep_free=keep_free)
-        if tables is None:
-            self._short = (request, kv.num_free_blocks)
-            return None
-        self._short = None
-        self._start(request, hit.num_tokens)
-        step.add_new(request, num_tokens, tables)
-        return later
-
-    def _start(self, request: Request, num_cached_tokens: int) -> None:
-        popped = self._waiting.pop()
-        assert popped is request
-        if request.num_cached_tokens is None:  # a resumed request finds mostly its own blocks
-            request.num_cached_tokens = num_cached_tokens
-            request.scheduled_s = time.monotonic()
-            if request.reads_prefix_cache:
-                self._prefix_queries += request.num_tokens
-                self._prefix_hits += num_cached_tokens
-        request.status = RequestStatus.RUNNING
-        request.num_computed_tokens = num_cached_tokens
-        self._running.append(request)
-
-    def _blocks_promised(self) -> int:
-        """Blocks that running requests still need for prompts that are not fully computed."""
-        if not self._config.scheduler_reserve_full_isl:
-            return 0
-        return sum(
-            self._kv.num_blocks_later(request, request.num_computed_tokens)
-            for request in self._running
-            if request.num_computed_tokens < request.num_tokens - 1
-        )
-
     def _long_prefill_cap(self) -> int:
         """Most tokens of one request in a step; there is no cap for one that is alone."""
         threshold = self._config.long_prefill_token_threshold
@@ -344,6 +268,7 @@ class Scheduler:
                 if (
                     token_id in request.end_token_ids
                     or len(all_token_ids) >= request.max_num_tokens
+                    or request.repetition_detection is not None
                 ):
                     stop = check_stop(request)
                     if stop is not None:
@@ -353,13 +278,13 @@ class Scheduler:
             if result.logprobs:
                 output.logprobs = result.logprobs.get(request.request_id)
             if num_before == request.num_prompt_tokens:
-                _add_first_facts(output, request)
+                add_first_facts(output, request)
             if stop is None and request.request_id in must_end:
                 stop = FinishReason.STOP, None
             if stop is not None:
                 self._end(request)
                 ended = True
-                _add_end(output, request, stop, num_before)
+                add_end(output, request, stop, num_before)
         if ended:
             self._drop_ended_from_running()
         return outputs
@@ -375,11 +300,11 @@ class Scheduler:
             num_running_reqs=len(self._running),
             num_waiting_reqs=len(self._waiting),
             kv_cache_usage=self._kv.usage,
-            prefix_cache=PrefixCacheStats(self._prefix_queries, self._prefix_hits),
+            prefix_cache=self._waiting.take_prefix_stats(),
             num_preemptions=self._num_preemptions,
             num_scheduled_tokens=self._last_num_scheduled_tokens,
         )
-        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
+        self._num_preemptions = 0
         self._last_num_scheduled_tokens = 0
         self._has_news = False
         return stats
@@ -423,7 +348,7 @@ class Scheduler:
                 level = logging.INFO if is_request_error else logging.ERROR
                 logger.log(level, "Request %s failed: %s", request.request_id, message)
                 self._end(request)
-                last = _last_output(request, FinishReason.ERROR, message)
+                last = last_output(request, FinishReason.ERROR, message)
                 last.is_request_error = is_request_error
                 self._ended.append(last)
                 spoiled |= self._unname_unproven(request, step)
@@ -442,41 +367,3 @@ class Scheduler:
         """Takes back the names that a request's blocks got with `step` or a later one."""
         blocks = [b for s in (step, *self._in_flight) for b in s.named.get(request, ())]
         return self._kv.unname(blocks)
-
-
-def _events(request: Request) -> RequestEvents:
-    return RequestEvents(request.queued_s, request.scheduled_s, request.num_preemptions)
-
-
-def _last_output(request: Request, reason: FinishReason, error: str | None) -> EngineCoreOutput:
-    return EngineCoreOutput(
-        request.request_id,
-        [],
-        finish_reason=reason,
-        num_cached_tokens=request.num_cached_tokens or 0,
-        events=_events(request),
-        error=error,
-    )
-
-
-def _add_first_facts(output: EngineCoreOutput, request: Request) -> None:
-    output.num_cached_tokens = request.num_cached_tokens or 0
-    output.events = _events(request)
-    output.prompt_logprobs = request.prompt_logprobs or None
-
-
-def _add_end(
-    output: EngineCoreOutput,
-    request: Request,
-    stop: tuple[FinishReason, int | None],
-    num_tokens_before: int,
-) -> None:
-    output.finish_reason, output.stop_reason = stop
-    output.new_token_ids = request.all_token_ids[num_tokens_before:]  # none behind the end
-    if request.max_tokens == 0:  # only the prompt was wanted
-        output.new_token_ids = []
-        output.finish_reason, output.stop_reason = FinishReason.LENGTH, None
-    if output.logprobs is not None:
-        output.logprobs = output.logprobs[: len(output.new_token_ids)]
-    output.num_cached_tokens = request.num_cached_tokens or 0
-    output.events = _events(request)
