@@ -36,7 +36,7 @@ class CompletionOutput:
     token_ids: list[int]
     cumulative_logprob: float | None = None
     logprobs: list[PositionLogprobs] | None = None
-    finish_reason: str | None = None  # stop, length, abort, error
+    finish_reason: str | None = None  # stop, length, abort, error, repetition
     stop_reason: int | str | None = None  # the stop token id or the stop string that ended it
 
     def finished(self) -> bool:

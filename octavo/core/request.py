@@ -58,6 +58,7 @@ class Request:
         "queued_s",
         "request_id",
         "sampling_params",
+        "repetition_detection",
         "scheduled_s",
         "status",
         "stop_token_ids",
@@ -86,6 +87,7 @@ class Request:
 
         self.all_token_ids = list(message.prompt_token_ids)  # prompt, then generated
         self.num_prompt_tokens = len(self.all_token_ids)
+        self.repetition_detection = params.repetition_detection
         self.num_computed_tokens = 0
         self.num_slots = 0  # tokens for which it has blocks
         self.num_pending_samples = 0
@@ -117,8 +119,10 @@ class Request:
 
     @property
     def reads_prefix_cache(self) -> bool:
-        """False for requests that want a value for every prompt position: they compute it all."""
-        return self.sampling_params.prompt_logprobs is None
+        """False for requests that want a value for every prompt position, and for those that ask
+        for it: they compute it all."""
+        params = self.sampling_params
+        return params.prompt_logprobs is None and not params.skip_reading_prefix_cache
 
     def sort_key(self) -> tuple[int, float, int]:
         """Order under the priority policy: the smallest is served first, the largest preempted."""

@@ -22,9 +22,14 @@ class FinishReason(IntEnum):
     LENGTH = 1
     ABORT = 2
     ERROR = 3
+    REPETITION = 4  # `repetition_detection` found one
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+#: `stop_reason` of a request that ended for repeating itself
+REPETITION_DETECTED = "repetition_detected"
 
 
 class RequestKind(IntEnum):
@@ -96,7 +101,8 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     request_id: str
     new_token_ids: list[int]
     finish_reason: FinishReason | None = None
-    stop_reason: int | None = None  # the stop token id that ended it (not for EOS)
+    # the stop token id that ended it (not for EOS), or REPETITION_DETECTED
+    stop_reason: int | str | None = None
     logprobs: list[TokenLogprobs] | None = None  # one per new token
     # of the whole prompt, with the first output; first prompt token: None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
