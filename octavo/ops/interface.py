@@ -93,7 +93,8 @@ class Ops(Protocol):
 
     # ---- network
     def embed(self, weight: Weight, *, scale: float = 1.0) -> Tensor:
-        """[T, k]: row `input_ids[t]` of `weight`, times `scale`."""
+        """[T, k]: row `input_ids[t]` of `weight`, times `scale`, which a bf16 weight rounds to bf16
+        (as transformers does: such models were trained so)."""
         ...
 
     def linear(self, x: Tensor, weight: Weight, bias: Weight | None = None) -> Tensor:

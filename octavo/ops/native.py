@@ -73,6 +73,13 @@ def input_type(kind: GGMLType) -> ElementType:
     return ElementType.BF16 if kind == GGMLType.BF16 else ElementType.A8
 
 
+def round_to_bf16(value: float) -> float:
+    """The nearest bfloat16, ties to even."""
+    bits = int(np.float32(value).view(np.uint32))
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(np.uint32(rounded).view(np.float32))
+
+
 class NativeOps:
     """`Ops` as a recorder.
 
@@ -186,6 +193,8 @@ class NativeOps:
     def embed(self, weight: Weight, *, scale: float = 1.0) -> Tensor:
         matrix = _linear(weight)
         out = self._new(Rows.T, matrix.k)
+        if matrix.input_type == ElementType.BF16:
+            scale = round_to_bf16(scale)
         self._emit(
             Instruction(Op.EMBED, Rows.T, outs=[out.operand], weights=[matrix.index], f=[scale])
         )

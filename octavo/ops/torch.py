@@ -87,7 +87,9 @@ class TorchOps:
     def begin_step(self, step: StepArrays) -> None:
         """Gives the ops that follow the arrays of one step."""
         self._step = step
-        self._input_ids = self._to_device(step.input_ids[: step.num_tokens])
+        rows = step.input_rows[: step.num_tokens]
+        ids = np.where(rows >= 0, step.last_tokens[rows], step.input_ids[: step.num_tokens])
+        self._input_ids = self._to_device(ids)
         self._positions = self._to_device(step.positions[: step.num_tokens])
 
     def begin_sample(self, sampling: SamplingArrays, output: SampleOutputArrays) -> None:
@@ -104,7 +106,8 @@ class TorchOps:
 
     # ---- network
     def embed(self, weight: Weight, *, scale: float = 1.0) -> TensorHandle:
-        return functional.embedding(self._input_ids, _tensor(weight)).float() * scale
+        rows = functional.embedding(self._input_ids, _tensor(weight))
+        return rows.float() * torch.tensor(scale, dtype=rows.dtype).float()
 
     def linear(self, x: TensorHandle, weight: Weight, bias: Weight | None = None) -> TensorHandle:
         matrix = _tensor(weight)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from octavo.errors import ConfigError
 from octavo.ops.ggml_type import GGMLType
-from octavo.weights.gguf import GGUFFile
+from octavo.weights.gguf import GGUFArray, GGUFFile
 from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
 from octavo.wording import shown
@@ -20,6 +21,8 @@ from octavo.wording import shown
 DEFAULT_ROPE_THETA: Final = 10000.0
 MAX_SIZE: Final = 1 << 31
 MAX_F32: Final = 3.4e38
+GEMMA3_PATTERN: Final = 6  # one full layer after five sliding ones; older files do not say
+GEMMA3_27B_LAYERS: Final = 62
 #: the same in all of Llama 3.1, 3.2 and 3.3; the metadata does not hold them
 LLAMA3_LOW_FREQ_FACTOR: Final = 1.0
 LLAMA3_HIGH_FREQ_FACTOR: Final = 4.0
@@ -123,12 +126,39 @@ class _ConfigReader:
             "eos_token_id": eos_ids[0] if eos_ids else None,
             **self._architecture.implied_config,
         }
+        more_keys = _MORE_KEYS.get(self._prefix)
+        if more_keys is not None:
+            config |= more_keys(self, config)
         if rotary_dim != head_dim:
             config["partial_rotary_factor"] = rotary_dim / head_dim
         window = self._integer("attention.sliding_window")
         if window:
             config["sliding_window"] = window
         return config
+
+    def gemma3_keys(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Two rotary bases, and which layers have a window. Source: llama.cpp, gemma3.cpp."""
+        keys: dict[str, Any] = {
+            "rope_local_base_freq": _shortest_f32(
+                self._number("rope.freq_base_swa") or DEFAULT_ROPE_THETA
+            ),
+            "final_logit_softcapping": self._number("final_logit_softcapping") or None,
+            "query_pre_attn_scalar": config["head_dim"],
+        }
+        if config["num_hidden_layers"] == GEMMA3_27B_LAYERS:
+            # the only size whose scores are scaled otherwise; no key says so
+            keys["query_pre_attn_scalar"] = config["hidden_size"] // config["num_attention_heads"]
+        pattern = self._gguf.metadata.get(f"{self._prefix}.attention.sliding_window_pattern")
+        if isinstance(pattern, GGUFArray):
+            keys["layer_types"] = [
+                "sliding_attention" if is_sliding else "full_attention"
+                for is_sliding in pattern.numbers()
+            ]
+        else:
+            keys["sliding_window_pattern"] = (
+                self._integer("attention.sliding_window_pattern") or GEMMA3_PATTERN
+            )
+        return keys
 
     def _integer(self, key: str) -> int | None:
         """An integer key of the architecture; some writers repeat it per layer."""
@@ -224,6 +254,12 @@ class _ConfigReader:
             "factor": 1.0,
             "attention_factor": 1.0,
         }
+
+
+#: general.architecture -> what its configuration has beyond the keys of all
+_MORE_KEYS: Final[dict[str, Callable[[_ConfigReader, dict[str, Any]], dict[str, Any]]]] = {
+    "gemma3": _ConfigReader.gemma3_keys,
+}
 
 
 def _llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
