@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
+from octavo.core.kv_events import KVEventPublisher
 from octavo.core.phase_timer import PhaseTimer
 from octavo.errors import OctavoError, StartupError
 from octavo.executor.base import Executor
@@ -60,12 +61,14 @@ LINGER_S = 2.0
 #: pause when requests wait for something other than blocks (a grammar that is being compiled)
 IDLE_POLL_S = 0.001
 MakeExecutor = Callable[[EngineConfig], Executor]
+MakeKVEvents = Callable[[EngineConfig], KVEventPublisher | None]
 
 
 def run_engine_core(
     args: ChildArgs,
     make_executor: MakeExecutor,
     *,
+    make_kv_events: MakeKVEvents = lambda config: None,
     configure: Callable[[EngineConfig], None] = lambda config: None,
 ) -> int:
     """The whole life of the process.
@@ -74,6 +77,7 @@ def run_engine_core(
         args: what the parent said; options: `address` (path of its socket) and `engine_index`
             (number of this engine among data-parallel ones).
         make_executor: the executor for a configuration; called once.
+        make_kv_events: takes events of the prefix cache, or None; called once.
         configure: called with the configuration before anything is made of it (log set-up).
 
     Returns:
@@ -87,7 +91,7 @@ def run_engine_core(
     timer.end("interpreter and imports")
     proc = EngineCoreProc(ZmqChannel.connect(args.options["address"]), engine_index)
     try:
-        core = proc.start(make_executor, configure, timer)
+        core = proc.start(make_executor, make_kv_events, configure, timer)
         return 1 if core is None else proc.serve(core)
     finally:
         proc.close()
@@ -111,6 +115,7 @@ class EngineCoreProc:
     def start(
         self,
         make_executor: MakeExecutor,
+        make_kv_events: MakeKVEvents,
         configure: Callable[[EngineConfig], None],
         timer: PhaseTimer,
     ) -> EngineCore | None:
@@ -121,7 +126,11 @@ class EngineCoreProc:
             timer.end("wait for configuration")
             configure(config)
             core = EngineCore(
-                config, make_executor(config), phases=timer, engine_index=self._engine_index
+                config,
+                make_executor(config),
+                kv_events=make_kv_events(config),
+                phases=timer,
+                engine_index=self._engine_index,
             )
             _freeze_heap()
             timer.end("freeze heap")

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.core.block_hash import chain_seed, group_key, hash_blocks
+from octavo.core.block_hash import BlockHasher, Sha256Hasher, group_key
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
 from octavo.core.kv_cache_layout import KVCacheLayout
+from octavo.core.kv_events import KVEventSink, NoKVEvents
 from octavo.core.request import Request
 from octavo.messages.kv_cache import KVCacheConfig
 
@@ -42,14 +43,24 @@ class KVCacheManager:
         max_num_batched_tokens: longest chunk of one request in a step; a sliding window keeps its
             blocks until the chunk that needs them is done.
         enable_caching: find and name prefixes.
+        hasher: how blocks are named.
+        events: is told which names come and go.
     """
 
     def __init__(
-        self, config: KVCacheConfig, *, max_num_batched_tokens: int, enable_caching: bool
+        self,
+        config: KVCacheConfig,
+        *,
+        max_num_batched_tokens: int,
+        enable_caching: bool,
+        hasher: BlockHasher | None = None,
+        events: KVEventSink | None = None,
     ) -> None:
         self.block_size = config.block_size
         self.enable_caching = enable_caching
-        self._pool = BlockPool(config.num_blocks)
+        self._hasher = hasher or Sha256Hasher()
+        self._events = events or NoKVEvents()
+        self._pool = BlockPool(config.num_blocks, self._events)
         self._windows = tuple(group.sliding_window for group in config.groups)
         self._layout = KVCacheLayout(config.block_size, self._windows, max_num_batched_tokens)
         self._held: dict[str, HeldBlocks] = {}
@@ -164,13 +175,18 @@ class KVCacheManager:
             return []
         self._extend_hashes(request, num_full)
         held.num_named = num_full
-        return [
-            block
-            for group, table in enumerate(held.tables)
-            for index, block in enumerate(table[first:num_full], first)
-            if block != NULL_BLOCK
-            and self._pool.name(block, group_key(request.block_hashes[index], group))
-        ]
+        named = []
+        for group, table in enumerate(held.tables):
+            indices = [
+                index
+                for index, block in enumerate(table[first:num_full], first)
+                if block != NULL_BLOCK
+                and self._pool.name(block, group_key(request.block_hashes[index], group))
+            ]
+            if indices:
+                named += [table[index] for index in indices]
+                self._events.stored(request, group, indices)
+        return named
 
     def unname(self, blocks: list[int]) -> set[int]:
         """Takes back names, because the step that should have filled the blocks failed.
@@ -202,9 +218,10 @@ class KVCacheManager:
         hashes = request.block_hashes
         have = len(hashes)
         if have < num_blocks:
-            parent = hashes[-1] if hashes else chain_seed(request.cache_salt)
+            parent = hashes[-1] if hashes else None
             tokens = request.all_token_ids[have * self.block_size : num_blocks * self.block_size]
-            hashes.extend(hash_blocks(parent, tokens, self.block_size))
+            scope = request.prefix_scope
+            hashes.extend(self._hasher.hash_blocks(scope, parent, tokens, self.block_size))
 
     def _find_blocks(
         self, hashes: list[bytes], group: int, max_blocks: int, window: int | None

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
+from octavo.config.engine import KVEventsConfig
 from octavo.sampling_params import SamplingParams
 
 
@@ -42,6 +43,14 @@ class RequestKind(IntEnum):
     CONFIG = 4  # body: EngineConfig, once, as the answer to Hello
 
 
+class Adapter(msgspec.Struct, array_like=True, frozen=True):
+    """A LoRA adapter: its number here, the name clients use, and where it was read from."""
+
+    id: int
+    name: str
+    path: str
+
+
 class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     """One request with everything checked; the core never refuses it for its values.
 
@@ -58,6 +67,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     priority: int = 0
     cache_salt: str | None = None
     client_index: int = 0
+    adapter: Adapter | None = None
 
 
 class UtilityCall(msgspec.Struct, array_like=True):
@@ -169,7 +179,8 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
     """Core -> front end: it can answer a completion now.
 
     `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` is
-    what the core has logged about its plan; `phases` is its share of the start-up table.
+    what the core has logged about its plan; `phases` is its share of the start-up table;
+    `kv_events` says where events of the prefix cache are published.
     """
 
     engine_index: int
@@ -182,6 +193,7 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
     dtype: str
     notes: list[str] = []
     phases: list[PhaseTiming] = []
+    kv_events: KVEventsConfig | None = None
 
 
 class StartFailed(msgspec.Struct, array_like=True, tag="failed"):
