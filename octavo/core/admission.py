@@ -82,7 +82,10 @@ class Admission:
         reserved = self._blocks_promised(running)
         while queue and step.token_budget > 0 and len(running) < max_num_seqs:
             request = queue.peek()
-            if not self._structured_output.is_ready(request.request_id):
+            # a resumed request may have a token on its way: how long it is, is not known yet
+            if request.num_pending_samples or not self._structured_output.is_ready(
+                request.request_id
+            ):
                 skipped.append(queue.pop())
                 continue
             reserved_by_it = self._try_to_start(request, step, running, max_chunk, reserved)

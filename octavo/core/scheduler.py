@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable
 from octavo.config.engine import SchedulerConfig
 from octavo.core.admission import Admission
 from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.lookahead import looks_back
 from octavo.core.request import Request, RequestStatus
 from octavo.core.request_outputs import add_end, add_first_facts, last_output
 from octavo.core.scheduled_step import ScheduledStep, StepBuilder
@@ -74,7 +75,7 @@ class Scheduler:
         self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
         self._has_news = False  # requests have ended outside a step
         self._num_preemptions = 0
-        self._last_num_scheduled_tokens = 0
+        self.last_step_num_tokens = 0  # of the step whose result came last
 
     # -- requests come and go -------------------------------------------------------------------
 
@@ -113,6 +114,9 @@ class Scheduler:
             return
         self._id_to_request[request.request_id] = request
         self._structured_output.add(message)
+        request.looks_back = looks_back(
+            request.sampling_params
+        ) or self._structured_output.constrains(request.request_id)
         self._waiting.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
@@ -167,7 +171,6 @@ class Scheduler:
         self._in_flight.append(scheduled)
         output = scheduled.output
         output.grammar = self._structured_output.masks(list(output.num_scheduled_tokens))
-        self._last_num_scheduled_tokens = output.total_num_scheduled_tokens
         return output
 
     def _schedule_running(self, step: StepBuilder) -> bool:
@@ -179,7 +182,7 @@ class Scheduler:
         while index < len(running) and step.token_budget > 0:
             request = running[index]
             computed, pending = request.num_computed_tokens, request.num_pending_samples
-            if pending and self._reaches_its_end(request):
+            if pending and (request.looks_back or self._reaches_its_end(request)):
                 index += 1
                 continue
             num_tokens = len(request.all_token_ids) + pending - computed
@@ -218,13 +221,21 @@ class Scheduler:
         return self._running[-1]
 
     def _preempt(self, request: Request) -> None:
+        """Takes away a running request's blocks; it computes everything again when there are some.
+
+        What its steps on their way sample is still right, and its prompt's log-probabilities are
+        then complete; if they sample nothing, they are chunks that will be computed again.
+        """
         self._running.remove(request)
         self._kv.release(request)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
-        if not request.num_output_tokens:
-            request.prompt_logprobs.clear()  # they will be computed again
+        if not request.num_pending_samples:
+            for step in self._in_flight:
+                step.void.add(request)
+            if not request.num_output_tokens:
+                request.prompt_logprobs.clear()
         self._num_preemptions += 1
         self._finished_ids.append(request.request_id)
         self._waiting.put_back(request)
@@ -245,6 +256,7 @@ class Scheduler:
     def update_from_output(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         """Takes the result of the oldest step on its way: appends tokens, ends what is done."""
         step = self._in_flight.popleft()
+        self.last_step_num_tokens = step.output.total_num_scheduled_tokens
         if result.failed:
             self._end_failed(result.failed, result.unservable or (), step)
         requests = step.requests
@@ -302,10 +314,10 @@ class Scheduler:
             kv_cache_usage=self._kv.usage,
             prefix_cache=self._waiting.take_prefix_stats(),
             num_preemptions=self._num_preemptions,
-            num_scheduled_tokens=self._last_num_scheduled_tokens,
+            num_scheduled_tokens=self.last_step_num_tokens,
         )
         self._num_preemptions = 0
-        self._last_num_scheduled_tokens = 0
+        self.last_step_num_tokens = 0
         self._has_news = False
         return stats
 
@@ -313,9 +325,7 @@ class Scheduler:
         self, new: dict[str, list[TokenLogprobs | None]], requests: Iterable[Request]
     ) -> None:
         for request in requests:
-            # one that was preempted meanwhile starts again
-            if request.status is RequestStatus.RUNNING:
-                request.prompt_logprobs += new.get(request.request_id, ())
+            request.prompt_logprobs += new.get(request.request_id, ())
 
     def _end(self, request: Request) -> None:
         """Frees what a request holds. Its last output is the caller's business."""
@@ -357,10 +367,9 @@ class Scheduler:
             holders = [r for r in self._running if self._kv.holds_any(r, spoiled)]
             spoiled = set()
             for request in reversed(holders):
+                request.num_pending_samples = 0  # its tokens on their way are wrong
+                step.void.add(request)
                 self._preempt(request)
-                request.num_pending_samples = 0
-                for unproven in (step, *self._in_flight):
-                    unproven.void.add(request)
                 spoiled |= self._unname_unproven(request, step)
 
     def _unname_unproven(self, request: Request, step: ScheduledStep) -> set[int]:

@@ -260,32 +260,41 @@ class Plan:
 
 
 class _StepBinding:
-    """The native view of step arrays; addresses are set once per set of arrays."""
+    """The native views of step arrays; addresses are set once per set of arrays. There are as many
+    sets as steps on their way at the same time."""
 
     def __init__(self) -> None:
-        self._arrays: StepArrays | None = None
-        self._struct = OvStep(version=ABI_VERSION, bytes=ctypes.sizeof(OvStep))
-        self._tables: list[ctypes.Array[ctypes.c_void_p]] = []
+        self._views: dict[StepArrays, tuple[OvStep, list[ctypes.Array[ctypes.c_void_p]]]] = {}
 
     def bind(self, step: StepArrays) -> OvStep:
-        struct = self._struct
-        if step is not self._arrays:
-            self._arrays = step
-            struct.num_groups = step.num_groups
-            struct.input_ids = _address(step.input_ids)
-            struct.positions = _address(step.positions)
-            struct.query_start = _address(step.query_start)
-            struct.seq_lens = _address(step.seq_lens)
-            struct.logit_rows = _address(step.logit_rows)
-            struct.last_tokens = _address(step.last_tokens)
-            struct.block_table_stride = step.block_tables.shape[2]
-            self._tables = [_addresses(step.slot_mapping), _addresses(step.block_tables)]
-            struct.slot_mapping = ctypes.addressof(self._tables[0])
-            struct.block_tables = ctypes.addressof(self._tables[1])
+        if step not in self._views:
+            self._views[step] = _view_of(step)
+        struct, _ = self._views[step]
         struct.num_tokens = step.num_tokens
         struct.num_requests = step.num_requests
         struct.num_logits = step.num_logits
         return struct
+
+
+def _view_of(step: StepArrays) -> tuple[OvStep, list[ctypes.Array[ctypes.c_void_p]]]:
+    """The struct without its sizes, and the tables it points to."""
+    tables = [_addresses(step.slot_mapping), _addresses(step.block_tables)]
+    struct = OvStep(
+        version=ABI_VERSION,
+        bytes=ctypes.sizeof(OvStep),
+        num_groups=step.num_groups,
+        input_ids=_address(step.input_ids),
+        input_rows=_address(step.input_rows),
+        positions=_address(step.positions),
+        query_start=_address(step.query_start),
+        seq_lens=_address(step.seq_lens),
+        logit_rows=_address(step.logit_rows),
+        last_tokens=_address(step.last_tokens),
+        block_table_stride=step.block_tables.shape[2],
+        slot_mapping=ctypes.addressof(tables[0]),
+        block_tables=ctypes.addressof(tables[1]),
+    )
+    return struct, tables
 
 
 class _SamplingBinding:

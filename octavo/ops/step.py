@@ -27,11 +27,14 @@ class StepArrays:
         max_requests: most requests of a step, and the number of request rows.
         num_groups: KV groups.
         max_blocks: most blocks of one request in one group.
+        last_tokens: [request rows] the token last drawn in each row, which the backend writes and
+            reads; shared by the steps that are on their way at the same time. None: a new one.
     """
 
     __slots__ = (
         "block_tables",
         "input_ids",
+        "input_rows",
         "last_tokens",
         "logit_rows",
         "num_groups",
@@ -45,13 +48,21 @@ class StepArrays:
     )
 
     def __init__(
-        self, *, max_tokens: int, max_requests: int, num_groups: int, max_blocks: int
+        self,
+        *,
+        max_tokens: int,
+        max_requests: int,
+        num_groups: int,
+        max_blocks: int,
+        last_tokens: Int32Array | None = None,
     ) -> None:
         self.num_tokens = 0
         self.num_requests = 0
         self.num_logits = 0
         self.num_groups = num_groups
         self.input_ids: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
+        # [T]; >= 0: the id is last_tokens of this row, whatever input_ids says
+        self.input_rows: Int32Array = np.full(max_tokens, -1, np.int32)
         self.positions: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
         self.query_start: Int32Array = np.zeros(max_requests + 1, np.int32)  # [R+1]
         self.seq_lens: Int32Array = np.zeros(max_requests, np.int32)  # [R], this step included
@@ -59,7 +70,9 @@ class StepArrays:
         self.slot_mapping: Int32Array = np.zeros((num_groups, max_tokens), np.int32)  # [G, T]
         # [G, R, max_blocks]
         self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
-        self.last_tokens: Int32Array = np.zeros(max_requests, np.int32)  # [request rows]
+        if last_tokens is None:
+            last_tokens = np.zeros(max_requests, np.int32)
+        self.last_tokens = last_tokens
 
 
 class SamplingArrays:

@@ -9,6 +9,7 @@ Runs in: workers. Owns: per-row sampling state. Knows nothing of: schedulers, de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,14 @@ from octavo.sample.seed import request_seed
 from octavo.sample.seen_tokens import SeenTokens
 from octavo.sample.token_mask import allowed_token_mask, num_mask_words
 from octavo.sampling_params import SamplingParams
+
+
+class TokenHistory(Protocol):
+    """What looks back at the tokens a request has generated."""
+
+    def append(self, token_id: int) -> None:
+        """Tells that the request has generated `token_id`."""
+        ...
 
 
 class SamplingRows:
@@ -91,15 +100,29 @@ class SamplingRows:
         self._row_to_biases.pop(row, None)
         self._row_to_mask.pop(row, None)
 
-    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
-        """Tells that each of the rows [n] has generated a token [n]."""
+    def histories(self, arrays: SamplingArrays, rows: Int32Array) -> dict[int, list[TokenHistory]]:
+        """Who must hear of the tokens that a step draws.
+
+        The step keeps the objects themselves: when its tokens are known, a row may have another
+        request.
+
+        Args:
+            arrays: as `fill` left them.
+            rows: [L] request row of each logit row.
+
+        Returns:
+            By logit row; usually nothing.
+        """
         if not self._row_to_seen and not self._row_to_biases:
-            return
-        for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+            return {}
+        found: dict[int, list[TokenHistory]] = {}
+        for index, row in enumerate(self._drawing(arrays, rows)):
+            listeners: list[TokenHistory] = [*self._row_to_biases.get(row, ())]
             if row in self._row_to_seen:
-                self._row_to_seen[row].append(token_id)
-            for bias in self._row_to_biases.get(row, ()):
-                bias.append(token_id)
+                listeners.append(self._row_to_seen[row])
+            if listeners:
+                found[index] = listeners
+        return found
 
     def wants_prompt_logprobs(self, rows: Int32Array) -> bool:
         """True when any of these rows' requests asked for them."""

@@ -22,6 +22,9 @@ class StructuredOutputManager(Protocol):
     def add(self, request: EngineCoreRequest) -> None:
         """A request has arrived; a compile may start in the background."""
 
+    def constrains(self, request_id: str) -> bool:
+        """True if the request has a grammar: its masks depend on the tokens before."""
+
     def is_ready(self, request_id: str) -> bool:
         """False while the request's grammar is being compiled: others are admitted before it."""
 
@@ -40,6 +43,9 @@ class NoStructuredOutput:
 
     def add(self, request: EngineCoreRequest) -> None:
         pass
+
+    def constrains(self, request_id: str) -> bool:
+        return False
 
     def is_ready(self, request_id: str) -> bool:
         return True

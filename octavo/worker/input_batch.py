@@ -3,6 +3,9 @@
 Everything is gathered with numpy from the request rows into arrays that are allocated once; the
 Python work per step grows with the requests, not with their tokens.
 
+There are as many batches as steps on their way at the same time, over the same rows: one is
+prepared while another computes.
+
 Runs in: workers. Owns: the step arrays. Knows nothing of: devices, models, queues.
 """
 
@@ -12,11 +15,12 @@ import numpy as np
 
 from octavo.messages.step import SchedulerOutput
 from octavo.ops.step import Int32Array, SamplingArrays, StepArrays, UInt32Array
+from octavo.sample.sampling_rows import TokenHistory
 from octavo.worker.request_states import RequestStates
 
 
 class InputBatch:
-    """The current step.
+    """One step.
 
     Attributes:
         step: inputs of the forward segment.
@@ -25,6 +29,8 @@ class InputBatch:
         rows: [R] their rows.
         logit_requests: [L] index into `request_ids` of each logit row.
         targets: [L] the prompt token a logit row reports, -1: it draws a token. None: all draw.
+        histories: per logit row that draws for a request whose sampling looks back, who must hear
+            of the token.
         max_logprobs: most log-probabilities any row reports, -1: none does.
         prompt_starts: requests (indices) that report prompt tokens and compute position 0 now.
     """
@@ -40,14 +46,17 @@ class InputBatch:
             max_requests=max_requests,
             num_groups=num_groups,
             max_blocks=max_blocks,
+            last_tokens=states.last_tokens,
         )
         self.sampling = SamplingArrays(max_tokens)
         self.request_ids: list[str] = []
         self.rows: Int32Array = np.zeros(0, np.int32)
         self.logit_requests: Int32Array = np.zeros(0, np.int32)
         self.targets: Int32Array | None = None
+        self.histories: dict[int, list[TokenHistory]] = {}
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
+        self._drawing: Int32Array = np.zeros(0, np.int32)  # index of the requests that draw
         self._token_index: Int32Array = np.arange(max_tokens, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
 
@@ -61,6 +70,7 @@ class InputBatch:
         self._fill_tokens(num_scheduled)
         self._choose_logit_rows(num_scheduled)
         self._fill_sampling(scheduled)
+        self._states.count_drawn(self.rows[self._drawing])
 
     def _fill_tokens(self, num_scheduled: Int32Array) -> None:
         states, step, rows = self._states, self.step, self.rows
@@ -79,6 +89,8 @@ class InputBatch:
             out=positions,
         )
         step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
+        is_drawn = positions >= states.num_given_tokens[row_of_token]
+        step.input_rows[:num_tokens] = np.where(is_drawn, row_of_token, -1)
         block_of_token = positions // self._block_size
         offsets = positions - block_of_token * self._block_size
         num_blocks = -(-int(step.seq_lens[:num_requests].max(initial=0)) // self._block_size)
@@ -94,12 +106,13 @@ class InputBatch:
         states, step, rows = self._states, self.step, self.rows
         num_requests = len(rows)
         draws = step.seq_lens[:num_requests] == states.num_tokens[rows]
+        self._drawing = np.flatnonzero(draws).astype(np.int32)
         self.targets = None
         self.prompt_starts = []
         if states.sampling.wants_prompt_logprobs(rows):
             self._add_prompt_rows(draws)
         else:
-            self.logit_requests = np.flatnonzero(draws).astype(np.int32)
+            self.logit_requests = self._drawing
             step.num_logits = len(self.logit_requests)
             step.logit_rows[: step.num_logits] = step.query_start[self.logit_requests + 1] - 1
 
@@ -139,6 +152,7 @@ class InputBatch:
             targets=self.targets,
             row_to_grammar_mask=self._grammar_masks(scheduled),
         )
+        self.histories = states.sampling.histories(self.sampling, rows)
 
     def _grammar_masks(self, scheduled: SchedulerOutput) -> dict[int, UInt32Array]:
         grammar = scheduled.grammar

@@ -1,7 +1,10 @@
 """What the worker remembers of each request: one row per request, columns are arrays.
 
-A row holds the token ids, how many of them are computed, the block table of every KV group and the
-sampling state. Rows are reused; the scheduler's full data comes once, then only differences.
+A row holds the token ids that came with the request, how many tokens are computed, the block table
+of every KV group and the sampling state. Generated tokens stay where they are drawn: the backend
+keeps the last one of each row (`last_tokens`), which is all that the next step needs, so that step
+can be prepared before anybody has seen it. Rows are reused; the scheduler's full data comes once,
+then only differences.
 
 Runs in: workers. Owns: the rows. Knows nothing of: devices, models, queues.
 """
@@ -40,8 +43,10 @@ class RequestStates:
         self.sampling = sampling
         max_blocks = -(-max_model_len // block_size)
         # pages are touched as rows fill, so wide rows cost nothing while requests are short
-        self.token_ids: Int32Array = np.zeros((max_requests, max_model_len + 1), np.int32)
-        self.num_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.token_ids: Int32Array = np.zeros((max_requests, max_model_len), np.int32)
+        self.last_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.num_tokens: Int32Array = np.zeros(max_requests, np.int32)  # drawn ones included
+        self.num_given_tokens: Int32Array = np.zeros(max_requests, np.int32)  # in `token_ids`
         self.num_prompt_tokens: Int32Array = np.zeros(max_requests, np.int32)
         self.num_computed_tokens: Int32Array = np.zeros(max_requests, np.int32)
         self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
@@ -78,11 +83,9 @@ class RequestStates:
         """
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
 
-    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
-        """Adds one generated token [n] to each of the rows [n]."""
-        self.token_ids[rows, self.num_tokens[rows]] = token_ids
+    def count_drawn(self, rows: Int32Array) -> None:
+        """The step in preparation draws a token in each of these rows."""
         self.num_tokens[rows] += 1
-        self.sampling.append(rows, token_ids)
 
     def _add(self, new: NewRequestData) -> None:
         assert new.request_id not in self._id_to_row, f"request {new.request_id} is known already"
@@ -90,7 +93,7 @@ class RequestStates:
         self._id_to_row[new.request_id] = row
         num_tokens, num_prompt_tokens = len(new.token_ids), new.num_prompt_tokens
         self.token_ids[row, :num_tokens] = new.token_ids
-        self.num_tokens[row] = num_tokens
+        self.num_tokens[row] = self.num_given_tokens[row] = num_tokens
         self.num_prompt_tokens[row] = num_prompt_tokens
         self.num_computed_tokens[row] = new.num_computed_tokens
         self._is_resumed[row] = num_tokens > num_prompt_tokens

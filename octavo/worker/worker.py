@@ -28,7 +28,7 @@ from octavo.worker.device import open_backend
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.kv_cache import kv_cache_specs, place_layers
 from octavo.worker.load_progress import load_progress
-from octavo.worker.model_runner import ModelRunner
+from octavo.worker.model_runner import ModelRunner, PreparedStep
 from octavo.worker.request_states import RequestStates
 
 #: Tokens of the warm-up step. From here on a step's time grows linearly with its tokens, so the
@@ -173,14 +173,17 @@ class Worker:
             num_groups=len(config.groups),
             block_size=config.block_size,
         )
-        batch = InputBatch(
-            states,
-            max_tokens=scheduler.max_num_batched_tokens,
-            max_requests=scheduler.max_num_seqs,
-            block_size=config.block_size,
-        )
+        batches = [
+            InputBatch(
+                states,
+                max_tokens=scheduler.max_num_batched_tokens,
+                max_requests=scheduler.max_num_seqs,
+                block_size=config.block_size,
+            )
+            for _ in range(scheduler.depth)
+        ]
         return ModelRunner(
-            self._network, states, batch, max_logits=scheduler.max_num_batched_tokens
+            self._network, states, batches, max_logits=scheduler.max_num_batched_tokens
         )
 
     def warm_up(self) -> float:
@@ -213,14 +216,27 @@ class Worker:
         self.execute_model(SchedulerOutput([], [], {}, 0, [_WARM_UP_ID]))
         return elapsed_s * max_tokens / num_tokens
 
-    def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
-        """Runs one step.
+    def prepare(self, scheduled: SchedulerOutput) -> PreparedStep:
+        """Fills the arrays of a step, while others may be computing: see `ModelRunner`."""
+        assert self._runner is not None
+        return self._runner.prepare(scheduled)
+
+    def run(self, prepared: PreparedStep) -> ModelRunnerOutput:
+        """Computes a prepared step, in the order of preparation.
 
         Raises:
             StepAborted: `abort` was called.
         """
         assert self._runner is not None
-        return self._runner.execute_model(scheduled)
+        return self._runner.run(prepared)
+
+    def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        """Prepares and computes one step.
+
+        Raises:
+            StepAborted: `abort` was called.
+        """
+        return self.run(self.prepare(scheduled))
 
     def notes(self) -> list[str]:
         """Sentences for the log: what was decided about the model on this device."""

@@ -90,10 +90,10 @@ def engine(
             num_gpu_blocks_override=num_blocks,
             enable_prefix_caching=caching,
         ),
-        scheduler=SchedulerConfig(**scheduler),  # type: ignore[arg-type]
+        scheduler=SchedulerConfig(depth=depth, **scheduler),  # type: ignore[arg-type]
         max_model_len=max_model_len,
     )
-    return Run(EngineCore(config, executor, depth=depth), executor)
+    return Run(EngineCore(config, executor), executor)
 
 
 def scheduled(step: SchedulerOutput | None) -> dict[str, int]:

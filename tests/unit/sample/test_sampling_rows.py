@@ -68,7 +68,12 @@ def test_lists_are_those_of_their_rows_only() -> None:
         SamplingParams(),
         SamplingParams(frequency_penalty=0.5, logit_bias={9: 2.0}),
     )
-    rows.append(np.array([2, 2], np.int32), np.array([9, 9], np.int32))
+    arrays, _ = fill(rows, 1, 2, 0)
+    histories = rows.histories(arrays, np.array([1, 2, 0], np.int32))
+    assert sorted(histories) == [1, 2]
+    for _ in range(2):
+        for history in histories[1]:
+            history.append(9)
     arrays, _ = fill(rows, 1, 2, 0)
     assert arrays.uses_penalties
     assert arrays.seen_offsets[:4].tolist() == [0, 0, 3, 5]

@@ -23,6 +23,9 @@ class CountingGrammars:
     def add(self, request: EngineCoreRequest) -> None:
         self.added.append(request.request_id)
 
+    def constrains(self, request_id: str) -> bool:
+        return request_id == "g"
+
     def is_ready(self, request_id: str) -> bool:
         return request_id != "g" or self.has_compiled
 

@@ -37,10 +37,13 @@ class Rig:
             num_groups=num_groups,
             block_size=BLOCK_SIZE,
         )
-        self.batch = InputBatch(
-            self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
-        )
-        self.runner = ModelRunner(self.network, self.states, self.batch, max_logits=MAX_TOKENS)
+        batches = [
+            InputBatch(
+                self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
+            )
+            for _ in range(2)
+        ]
+        self.runner = ModelRunner(self.network, self.states, batches, max_logits=MAX_TOKENS)
 
     def step(
         self,

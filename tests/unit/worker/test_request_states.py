@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from octavo.messages.step import SchedulerOutput
@@ -43,8 +42,7 @@ def test_rows_are_used_again(rig: Rig) -> None:
 
 def test_a_preempted_request_comes_back_with_what_it_generated(rig: Rig) -> None:
     update(rig, add=[new("a", [1, 2], [3])])
-    rows = rig.states.rows(["a"])
-    rig.states.append(rows, np.array([50], np.int32))
+    rig.states.count_drawn(rig.states.rows(["a"]))
     update(rig, finished=["a"], add=[new("a", [1, 2, 50], [8], num_prompt_tokens=2)])
     row = rig.states.row("a")
     assert rig.states.num_tokens[row] == 3
@@ -62,7 +60,13 @@ def test_a_request_sent_twice_is_our_mistake(rig: Rig) -> None:
         update(rig, add=[new("a", [1], [1])])
 
 
-def test_the_last_token_of_a_full_window_has_room(rig: Rig) -> None:
-    update(rig, add=[new("a", [1] * 64, list(range(16)))])
-    rig.states.append(rig.states.rows(["a"]), np.array([9], np.int32))
-    assert rig.states.token_ids[rig.states.row("a"), 64] == 9
+def test_a_full_window_has_room(rig: Rig) -> None:
+    update(rig, add=[new("a", [*range(64)], list(range(16)))])
+    assert rig.states.token_ids[rig.states.row("a")].tolist() == [*range(64)]
+
+
+def test_drawn_tokens_are_counted_but_not_kept(rig: Rig) -> None:
+    update(rig, add=[new("a", [1, 2], [3])])
+    rig.states.count_drawn(rig.states.rows(["a"]))
+    row = rig.states.row("a")
+    assert (rig.states.num_given_tokens[row], rig.states.num_tokens[row]) == (2, 3)
