@@ -27,7 +27,7 @@ from octavo.errors import InvalidParameter
 from octavo.frontend.offline_engine import OfflineEngine
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.tokenizer.chat_template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -159,6 +159,19 @@ class LLM:
             for conversation in _conversations(messages)
         ]
         return self._run(prompts, sampling_params, use_tqdm, None)
+
+    def beam_search(
+        self, prompts: PromptLike | Sequence[PromptLike], params: BeamSearchParams
+    ) -> list[RequestOutput]:
+        """The `params.beam_width` best outputs of each prompt, best first.
+
+        Needs `max_logprobs` of at least twice the width.
+
+        Raises:
+            RequestError: a prompt or a parameter cannot be served.
+            EngineError: the engine failed.
+        """
+        return self._engine.beam_search(_prompt_list(prompts), params)
 
     # facts
 

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, TypeVar
 from octavo.config.engine import EngineConfig, ModelConfig
 from octavo.errors import EngineDead, GenerationFailed, InvalidParameter, NotReady
 from octavo.frontend.admission import AdmissionControl
+from octavo.frontend.beam_search import begin_search, step_params
+from octavo.frontend.beam_search_stream import run_beam_search
 from octavo.frontend.core_client import AsyncCoreClient
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
@@ -27,7 +29,7 @@ from octavo.frontend.request_stream import RequestStream
 from octavo.messages.engine import EngineCoreOutputs, Ready
 from octavo.metrics.stats import StatsRecorder
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.transport.process_name import name_thread
 
 if TYPE_CHECKING:
@@ -242,6 +244,44 @@ class AsyncLLM:
             self._on_leave(request_id)
             raise
         return stream
+
+    async def add_beam_search(
+        self,
+        prompt: Prompt,
+        params: BeamSearchParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> RequestStream:
+        """Checks everything and starts the search; its stream gives one output, at the end.
+
+        Raises:
+            RequestError, Overloaded, NotReady, EngineDead: as `add_request`.
+        """
+        self._check_open()
+        self._admission.check_requests(self._output.num_unfinished_requests, params.beam_width)
+        if isinstance(prompt, TextPrompt):
+            self._input.check_text(prompt.text)
+            token_ids = await self.tokenize(
+                prompt.text, add_special_tokens=prompt.add_special_tokens
+            )
+            prompt = TokensPrompt(token_ids, prompt.text)
+        search = begin_search(self._input, prompt, params, request_id)
+        one = step_params(params)
+
+        async def add(beam: TokensPrompt, beam_id: str) -> RequestStream:
+            return await self.add_request(
+                beam, one, beam_id, priority=priority, cache_salt=cache_salt
+            )
+
+        return run_beam_search(
+            search,
+            add,
+            request_id=request_id,
+            prompt=prompt.text,
+            tokenizer=self._tokenizer,
+        )
 
     async def generate(
         self,
