@@ -123,6 +123,7 @@ class EngineArgs(_Options):
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
     scheduling_policy: str = "fcfs"
+    async_scheduling: bool | None = None
     stream_interval: int = 1
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0

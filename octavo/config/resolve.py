@@ -113,6 +113,7 @@ def resolve_engine(
             max_num_batched_tokens=budgets.max_num_batched_tokens,
             max_num_batched_tokens_is_given=budgets.is_given,
             max_num_seqs=budgets.max_num_seqs,
+            depth=2 if args.async_scheduling else 1,
             max_num_queued_reqs=args.max_num_queued_reqs,
             max_num_queued_tokens=args.max_num_queued_tokens,
             enable_chunked_prefill=chunked,
