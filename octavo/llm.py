@@ -53,11 +53,19 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
-        # here, so that `from octavo import LLM` is cheap: it imports the whole engine
-        from octavo.launch.offline import build_in_process
+        self._open(EngineArgs(model=model, **engine_args))
 
-        engine, template = build_in_process(EngineArgs(model=model, **engine_args))
-        self._take(engine, template)
+    @classmethod
+    def of_args(cls, args: EngineArgs) -> Self:
+        """An LLM with the options of a command line.
+
+        Raises:
+            ConfigError: an option does not fit.
+            StartupError: the model cannot be loaded.
+        """
+        llm = cls.__new__(cls)
+        llm._open(args)
+        return llm
 
     @classmethod
     def of_engine(cls, engine: OfflineEngine, template: ChatTemplate | None) -> Self:
@@ -69,6 +77,13 @@ class LLM:
         llm = cls.__new__(cls)
         llm._take(engine, template)
         return llm
+
+    def _open(self, args: EngineArgs) -> None:
+        # here, so that `from octavo import LLM` is cheap: it imports the whole engine
+        from octavo.launch.offline import build_in_process
+
+        engine, template = build_in_process(args)
+        self._take(engine, template)
 
     def _take(self, engine: OfflineEngine, template: ChatTemplate | None) -> None:
         self._engine = engine
@@ -185,15 +200,29 @@ class LLM:
             raise InvalidParameter("This LLM was made with skip_tokenizer_init=True.")
         return self._engine.tokenizer
 
+    @property
+    def max_model_len(self) -> int:
+        """The window: most tokens of a prompt and its output together."""
+        return self._engine.max_model_len
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits; token ids are below it."""
+        return self._engine.config.model.vocab_size
+
     def get_default_sampling_params(self) -> SamplingParams:
         """What is used where no sampling parameters are given: the model's
         `generation_config.json`."""
         defaults: dict[str, Any] = self._engine.config.model.default_sampling_params
         return SamplingParams(**defaults)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets cached prefixes; False while blocks are in use."""
-        return self._engine.reset_prefix_cache()
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forgets cached prefixes; False while blocks are in use.
+
+        Args:
+            reset_running_requests: requests that run lose their blocks and compute them again.
+        """
+        return self._engine.reset_prefix_cache(preempt_running=reset_running_requests)
 
     # end
 

@@ -113,6 +113,8 @@ class EngineArgs(_Options):
     enable_prefix_caching: bool | None = None
     kv_cache_dtype: str = "auto"
     num_gpu_blocks_override: int | None = None
+    prefix_caching_hash_algo: str = "sha256"
+    kv_events_config: dict[str, object] | None = None
     # scheduler
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None

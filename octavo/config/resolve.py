@@ -32,7 +32,9 @@ from octavo.config.rules.kv_cache import (
     check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
+    choose_hash_algorithm,
 )
+from octavo.config.rules.kv_events import choose_kv_events
 from octavo.config.rules.metrics import check_buckets, choose_stats_interval
 from octavo.config.rules.names import choose_served_names
 from octavo.config.rules.overrides import merge
@@ -99,16 +101,7 @@ def resolve_engine(
     )
     return EngineConfig(
         model=model,
-        cache=CacheConfig(
-            block_size=check_block_size(args.block_size),
-            gpu_memory_utilization=check_utilization(args.gpu_memory_utilization),
-            kv_cache_memory_bytes=notes.take(
-                choose_cache_bytes(args.kv_cache_memory_bytes, env.cpu_kvcache_space)
-            ),
-            num_gpu_blocks_override=args.num_gpu_blocks_override,
-            enable_prefix_caching=args.enable_prefix_caching is not False,
-            cache_dtype=check_cache_dtype(args.kv_cache_dtype, model.dtype),
-        ),
+        cache=_cache(args, env, model.dtype, notes),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=budgets.max_num_batched_tokens,
             max_num_batched_tokens_is_given=budgets.is_given,
@@ -147,6 +140,13 @@ def resolve_engine(
             stall_limit_s=env.stall_limit_s,
             startup_trace=args.startup_trace,
             enable_logging_iteration_details=args.enable_logging_iteration_details,
+        ),
+        kv_events=notes.take(
+            choose_kv_events(
+                args.kv_events_config,
+                use_int_block_hashes=env.kv_events_use_int_block_hashes,
+                has_prefix_cache=args.enable_prefix_caching is not False,
+            )
         ),
         notes=notes,
     )
@@ -209,6 +209,21 @@ def _model(
                 from_model=checkpoint.generation_config,
             )
         ),
+    )
+
+
+def _cache(args: EngineArgs, env: Env, dtype: str, notes: _Notes) -> CacheConfig:
+    return CacheConfig(
+        block_size=check_block_size(args.block_size),
+        gpu_memory_utilization=check_utilization(args.gpu_memory_utilization),
+        kv_cache_memory_bytes=notes.take(
+            choose_cache_bytes(args.kv_cache_memory_bytes, env.cpu_kvcache_space)
+        ),
+        num_gpu_blocks_override=args.num_gpu_blocks_override,
+        enable_prefix_caching=args.enable_prefix_caching is not False,
+        cache_dtype=check_cache_dtype(args.kv_cache_dtype, dtype),
+        prefix_caching_hash_algo=notes.take(choose_hash_algorithm(args.prefix_caching_hash_algo)),
+        prefix_hash_seed=env.pythonhashseed,
     )
 
 

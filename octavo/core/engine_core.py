@@ -179,9 +179,13 @@ class EngineCore:
 
     # -- rare calls -----------------------------------------------------------------------------
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
-        done = self._scheduler.reset_prefix_cache()
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks.
+
+        Args:
+            preempt_running: take them their blocks; they compute everything again.
+        """
+        done = self._scheduler.reset_prefix_cache(preempt_running=preempt_running)
         self._kv_events.flush()  # there may be no step for long
         if not done:
             logger.warning("The prefix cache is not reset: requests are running.")

@@ -211,7 +211,7 @@ class EngineCoreProc:
         result = UtilityResult(call.call_id)
         try:
             if call.method == "reset_prefix_cache":
-                result.result = core.reset_prefix_cache()
+                result.result = core.reset_prefix_cache(preempt_running=call.args == [True])
             elif call.method == "ping":
                 core.check_health()
                 result.result = "pong"

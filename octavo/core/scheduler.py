@@ -144,8 +144,15 @@ class Scheduler:
         self.abort_requests([request.request_id for request in requests])
         self._ended += [last_output(request, FinishReason.ABORT, None) for request in requests]
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks.
+
+        Args:
+            preempt_running: take them their blocks; they compute everything again.
+        """
+        if preempt_running:
+            for request in reversed(self._running.copy()):
+                self._preempt(request)
         return self._kv.reset_prefix_cache()
 
     # -- a step begins --------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.engine import EngineConfig, KVEventsConfig, ModelConfig
 from octavo.errors import EngineDead, GenerationFailed, InvalidParameter, NotReady
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.beam_search import begin_search, step_params
@@ -90,6 +90,7 @@ class AsyncLLM:
         self._is_closed = False
         self._idle: asyncio.Future[None] | None = None  # set when a drain is complete
         self._last_heard_s = 0.0
+        self._kv_event_sources: dict[int, KVEventsConfig] = {}
 
     # facts
 
@@ -136,6 +137,11 @@ class AsyncLLM:
         """Requests in the core, each of a request's `n` outputs counted."""
         return self._output.num_unfinished_requests
 
+    @property
+    def kv_event_sources(self) -> Mapping[int, KVEventsConfig]:
+        """Number of an engine -> where it publishes events of its prefix cache, if it does."""
+        return self._kv_event_sources
+
     def is_stalled(self) -> bool:
         """True if the core has work and has said nothing for `stall_limit_s`."""
         return (
@@ -150,6 +156,8 @@ class AsyncLLM:
         assert self._output_task is None, "AsyncLLM was started already"
         loop = asyncio.get_running_loop()
         self._input.set_limits(ready.max_model_len, ready.kv_cache_size_tokens)
+        if ready.kv_events is not None:
+            self._kv_event_sources[ready.engine_index] = ready.kv_events
         self._dead = loop.create_future()
         self._last_heard_s = self._clock()
         self._client.start()
@@ -318,14 +326,17 @@ class AsyncLLM:
         """Ends a request: its caller gets what there is, with finish reason `abort`."""
         self._abort(request_id, is_consumer_there=True)
 
-    async def reset_prefix_cache(self) -> bool:
+    async def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use.
+
+        Args:
+            preempt_running: take running requests their blocks; they compute everything again.
 
         Raises:
             EngineDead: the core is gone.
         """
         self._check_alive()
-        return bool(await self._client.call("reset_prefix_cache"))
+        return bool(await self._client.call("reset_prefix_cache", preempt_running))
 
     # inside
 

@@ -141,9 +141,9 @@ class OfflineEngine:
             for name, prompt, search in zip(names, prompts, searches, strict=True)
         ]
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
-        return self._client.reset_prefix_cache()
+        return self._client.reset_prefix_cache(preempt_running=preempt_running)
 
     def close(self) -> None:
         """Frees the model. Idempotent."""

@@ -16,6 +16,7 @@ from octavo.frontend.offline_engine import OfflineEngine
 from octavo.launch.chat_template import chat_template_of
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.executors import make_executor
+from octavo.launch.kv_events import make_kv_event_publisher
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 
@@ -37,6 +38,6 @@ def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | No
         logger.info("%s", note)
     model = config.model
     tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
-    core = EngineCore(config, make_executor(config))
+    core = EngineCore(config, make_executor(config), kv_events=make_kv_event_publisher(config))
     engine = OfflineEngine(config, tokenizer, InprocClient(core), core.ready)
     return engine, chat_template_of(model, tokenizer)

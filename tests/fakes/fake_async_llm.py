@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.config.engine import SchedulerConfig
+from octavo.config.engine import KVEventsConfig, SchedulerConfig
 from octavo.errors import EngineDead
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
@@ -65,7 +65,7 @@ class PlayedCore:
     script: Script = reversed_prompt
     added: list[EngineCoreRequest] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
+    calls: list[tuple[object, ...]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)  # part of a request id -> its failure
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class PlayedCore:
             await self._changed.wait()
 
     async def call(self, method: str, *args: object) -> object:
-        self.calls.append(method)
+        self.calls.append((method, *args))
         return True
 
     def start(self) -> None: ...
@@ -200,6 +200,7 @@ def make_llm(
     start: bool = True,
     scheduler: SchedulerConfig | None = None,
     stall_limit_s: float = 30.0,
+    kv_events: KVEventsConfig | None = None,
     **model: Any,
 ) -> AsyncLLM:
     """An engine on `core`; needs a running event loop if it is to be started."""
@@ -216,7 +217,7 @@ def make_llm(
         stall_limit_s=stall_limit_s,
     )
     if start:
-        llm.start(READY)
+        llm.start(msgspec.structs.replace(READY, kv_events=kv_events))
     return llm
 
 

@@ -44,12 +44,11 @@ FLAGS = (
         "reuse KV blocks of equal prefixes",
         auto="on where the model allows",
     ),
-    hint(
+    Flag(
         "prefix-caching-hash-algo",
         STR,
         "sha256",
-        "hash of prefix blocks",
-        "prefix blocks are hashed with SHA-256",
+        "hash of prefix blocks; sha256_cbor has the values that vLLM's has",
         choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"),
     ),
     Flag(

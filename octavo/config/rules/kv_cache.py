@@ -61,6 +61,15 @@ def choose_cache_bytes(
     )
 
 
+def choose_hash_algorithm(algorithm: str) -> Choice[str]:
+    """How prefix blocks are named. xxhash only promises to be faster, at the price of collisions
+    that can be made on purpose; nobody who asks for it depends on its values."""
+    if not algorithm.startswith("xxhash"):
+        return Choice(algorithm)
+    used = algorithm.replace("xxhash", "sha256")
+    return Choice(used, f"prefix blocks are hashed with {used}: there is no {algorithm} here")
+
+
 def check_utilization(gpu_memory_utilization: float | None) -> float | None:
     """Share of the device's memory, above 0 and at most 1.
 

@@ -145,6 +145,26 @@ def test_reset_prefix_cache_waits_for_running_requests() -> None:
     assert core.reset_prefix_cache()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_reset_that_preempts_takes_place_at_once_and_changes_no_output(depth: int) -> None:
+    core = EngineCore(engine_config(scheduler=SchedulerConfig(depth=depth)), FakeExecutor())
+    prompts = {"a": list(range(40)), "b": list(range(50, 70))}
+    for request_id, prompt in prompts.items():
+        core.add_request(core_request(request_id, prompt, max_tokens=8))
+    outputs: list[EngineCoreOutput] = []
+    for _ in range(3):
+        said = core.step()
+        outputs += said.outputs if said else []
+    assert not core.reset_prefix_cache()
+    assert core.reset_prefix_cache(preempt_running=True)
+    outputs += run(core)
+    for request_id, prompt in prompts.items():
+        mine = [output for output in outputs if output.request_id == request_id]
+        assert [t for o in mine for t in o.new_token_ids] == solo_output(prompt, 8)
+        assert mine[-1].events is not None
+        assert mine[-1].events.num_preemptions == 1
+
+
 def test_the_workers_are_told_who_has_ended() -> None:
     executor = FakeExecutor()
     core = EngineCore(engine_config(), executor)

@@ -10,6 +10,7 @@ from octavo.config.rules.kv_cache import (
     check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
+    choose_hash_algorithm,
 )
 from octavo.errors import ConfigError
 
@@ -57,3 +58,18 @@ def test_the_share_is_above_zero() -> None:
     assert check_utilization(0.9) == 0.9
     with pytest.raises(ConfigError, match="--gpu-memory-utilization must be above 0"):
         check_utilization(0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("sha256", "sha256"),
+        ("sha256_cbor", "sha256_cbor"),
+        ("xxhash", "sha256"),
+        ("xxhash_cbor", "sha256_cbor"),
+    ],
+)
+def test_hashes_are_sha256_and_a_replaced_one_is_named(given: str, used: str) -> None:
+    choice = choose_hash_algorithm(given)
+    assert choice.value == used
+    assert (given in choice.reason) == (given != used)
