@@ -3,7 +3,8 @@
 A request is admitted with its prefix hit and its first chunk. By default it is admitted only if
 the blocks for all the tokens it has will be there, those promised to others before it counted.
 
-Called by: `octavo/core/scheduler.py`. Uses: `request_queue.py`, `kv_cache_manager.py`.
+Called by: `octavo/core/scheduler.py`. Uses: `request_queue.py`, `blocks_underway.py`,
+`kv_cache_manager.py`.
 Runs in: EngineCore. Owns: waiting requests, counts of prefix hits.
 Knows nothing of: running requests' order, results, outputs.
 """
@@ -13,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from octavo.config.engine import SchedulerConfig
-from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.blocks_underway import BlocksUnderway
+from octavo.core.kv_cache_manager import KVCacheManager, PrefixHit
 from octavo.core.request import Request, RequestStatus
 from octavo.core.request_queue import make_request_queue
 from octavo.core.scheduled_step import StepBuilder
@@ -78,26 +80,56 @@ class Admission:
         queue, max_num_seqs = self._queue, self._config.max_num_seqs
         if not queue or step.token_budget <= 0 or len(running) >= max_num_seqs:
             return
-        skipped = []
+        underway = BlocksUnderway(self._kv, running)
+        passed: list[Request] = []
+        num_seats_kept = 0
         reserved = self._blocks_promised(running)
-        while queue and step.token_budget > 0 and len(running) < max_num_seqs:
+        while queue and step.token_budget > 0 and len(running) + num_seats_kept < max_num_seqs:
             request = queue.peek()
-            # a resumed request may have a token on its way: how long it is, is not known yet
-            if request.num_pending_samples or not self._structured_output.is_ready(
-                request.request_id
-            ):
-                skipped.append(queue.pop())
+            if self._is_known_short(request, running):
+                break
+            if not self._is_ready(request):
+                passed.append(queue.pop())
                 continue
-            reserved_by_it = self._try_to_start(request, step, running, max_chunk, reserved)
+            hit = underway.find_prefix(request)
+            if hit is None:
+                # those behind it may pass, but not take its place
+                passed.append(queue.pop())
+                num_seats_kept += 1
+                reserved += self._blocks_kept(request)
+                continue
+            reserved_by_it = self._try_to_start(request, hit, step, running, max_chunk, reserved)
             if reserved_by_it is None:
                 break
+            underway.add(request)
             reserved += reserved_by_it
-        for request in reversed(skipped):
+        for request in reversed(passed):
             queue.put_back(request)
+
+    def _is_ready(self, request: Request) -> bool:
+        # a resumed request may have a token on its way: how long it is, is not known yet
+        if request.num_pending_samples:
+            return False
+        return self._structured_output.is_ready(request.request_id)
+
+    def _is_known_short(self, request: Request, running: list[Request]) -> bool:
+        """True if it lacked blocks before and there are no more of them now."""
+        if self._short is None or not running:
+            return False
+        short_request, free = self._short
+        return short_request is request and self._kv.num_free_blocks <= free
+
+    def _blocks_kept(self, request: Request) -> int:
+        """Blocks that a request which waits for another's prefix will need beyond it."""
+        leader = request.prefix_leader
+        if leader is None or not self._config.scheduler_reserve_full_isl:
+            return 0
+        return self._kv.num_blocks_later(request, leader.num_computed_tokens)
 
     def _try_to_start(
         self,
         request: Request,
+        hit: PrefixHit,
         step: StepBuilder,
         running: list[Request],
         max_chunk: int,
@@ -105,18 +137,13 @@ class Admission:
     ) -> int | None:
         """
         Args:
-            reserved: blocks that requests which were admitted before it will need for tokens they
-                have already.
+            reserved: blocks that requests which come before it will need for tokens they have
+                already.
 
         Returns:
             The blocks it will need beyond this step for the tokens it has, or None if it must wait.
         """
         kv = self._kv
-        if self._short is not None:
-            short_request, free = self._short
-            if short_request is request and kv.num_free_blocks <= free and running:
-                return None
-        hit = kv.find_prefix(request)
         remaining = request.num_tokens - hit.num_tokens
         if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
             return None

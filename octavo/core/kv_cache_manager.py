@@ -27,6 +27,13 @@ class PrefixHit(msgspec.Struct, frozen=True):
     tables: list[list[int]]
 
 
+class NextBlock(msgspec.Struct, frozen=True):
+    """A block that a running request is about to fill with tokens it knows."""
+
+    index: int  # in the request
+    hash: bytes
+
+
 class HeldBlocks(msgspec.Struct):
     """What one request holds. `num_named` blocks at the start of each table have been named."""
 
@@ -110,6 +117,34 @@ class KVCacheManager:
             for blocks, window in zip(found, self._windows, strict=True)
         ]
         return PrefixHit(num_blocks * self.block_size, tables)
+
+    def missing_block(self, request: Request, hit: PrefixHit) -> bytes | None:
+        """Hash of the block that would make a hit longer; None if it is as long as it can be."""
+        index = hit.num_tokens // self.block_size
+        if not self._can_share(request, index):
+            return None
+        return request.block_hashes[index]
+
+    def next_block(self, request: Request) -> NextBlock | None:
+        """The first block a running request has not computed, if it has all tokens for it."""
+        index = request.num_computed_tokens // self.block_size
+        if not self.enable_caching or (index + 1) * self.block_size > request.num_tokens:
+            return None
+        self._extend_hashes(request, index + 1)
+        return NextBlock(index, request.block_hashes[index])
+
+    def may_share(self, request: Request, block: NextBlock) -> bool:
+        """True if a block is part of the prefix that a waiting request could find. Its hashes have
+        been made by `find_prefix`."""
+        return (
+            self._can_share(request, block.index)
+            and request.block_hashes[block.index] == block.hash
+        )
+
+    def _can_share(self, request: Request, index: int) -> bool:
+        """True if block `index` lies before the request's last token, and it reads the cache."""
+        is_inside = (index + 1) * self.block_size < request.num_tokens
+        return is_inside and self.enable_caching and request.reads_prefix_cache
 
     def admit(
         self, request: Request, hit: PrefixHit, num_new_tokens: int, *, keep_free: int

@@ -55,6 +55,7 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "num_slots",
+        "prefix_leader",
         "prefix_scope",
         "priority",
         "prompt_logprobs",
@@ -101,6 +102,8 @@ class Request:
         self.looks_back = False  # must know its last token before the next is scheduled
         self.block_hashes: list[bytes] = []  # of the full blocks of all_token_ids, as far as made
 
+        #: while it waits: the running request that computes the block it lacks
+        self.prefix_leader: Request | None = None
         #: gathered over the chunks of the prompt; they go out with the first token
         self.prompt_logprobs: list[TokenLogprobs | None] = []
 
