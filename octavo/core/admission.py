@@ -147,7 +147,9 @@ class Admission:
         remaining = request.num_tokens - hit.num_tokens
         if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
             return None
-        num_tokens = min(remaining, step.token_budget, max_chunk)
+        num_tokens = step.chunk(min(remaining, max_chunk), hit.num_tokens)
+        if not num_tokens:
+            return None
         later = 0
         if self._config.scheduler_reserve_full_isl:
             later = kv.num_blocks_later(request, hit.num_tokens + num_tokens)

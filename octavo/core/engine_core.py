@@ -71,6 +71,7 @@ class EngineCore:
             self.shutdown()
             raise
         self._kv_events = make_kv_events(kv_events, config.kv_events, plan.config, engine_index)
+        self._max_tokens = config.scheduler.max_num_batched_tokens
         self._step_limit = StepLimit(config.scheduler, full_step_s)
         self._scheduler = Scheduler(
             config.scheduler,
@@ -139,7 +140,7 @@ class EngineCore:
         """
         scheduler = self._scheduler
         while len(self._in_flight) < self._depth:
-            scheduled = scheduler.schedule(self._step_limit.num_tokens)
+            scheduled = scheduler.schedule(self._max_tokens, self._step_limit.chunk)
             if scheduled is None:
                 break
             if not self._in_flight:
@@ -173,7 +174,7 @@ class EngineCore:
         """The outputs of the oldest step; the next one on its way begins now."""
         now_s = time.monotonic()
         outputs = self._scheduler.update_from_output(result)
-        self._step_limit.observe(self._scheduler.last_step_num_tokens, now_s - self._step_began_s)
+        self._step_limit.observe(self._scheduler.last_step_load, now_s - self._step_began_s)
         self._step_began_s = now_s
         return outputs
 

@@ -7,22 +7,35 @@ Knows nothing of: queues, who is served first, where blocks come from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request
+from octavo.core.step_limit import StepLoad
 from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+
+#: what is in the step, tokens wanted, tokens of the request before them -> tokens it may have
+ChunkSize = Callable[[StepLoad, int, int], int]
+
+
+def any_size(load: StepLoad, num_tokens: int, num_computed: int) -> int:
+    """Chunks are as long as the token budget allows."""
+    return num_tokens
 
 
 class ScheduledStep(msgspec.Struct):
     """A step that has been handed to the executor and whose result is awaited.
 
-    `named` are the blocks that became findable because this step fills them, by request. `void` are
-    requests whose result is not to be used.
+    `load` is what it has to compute, if there is a chunk of a prompt in it. `named` are the blocks
+    that became findable because this step fills them, by request. `void` are requests whose result
+    is not to be used.
     """
 
     output: SchedulerOutput
     requests: list[Request]
+    load: StepLoad
     named: dict[Request, list[int]] = {}
     void: set[Request] = set()
 
@@ -37,11 +50,16 @@ class StepBuilder:
     Args:
         token_budget: most tokens of the step.
         kv: gives names to the blocks that the step completes.
+        chunk_size: limits chunks further, by what they cost.
     """
 
-    def __init__(self, token_budget: int, kv: KVCacheManager) -> None:
+    def __init__(
+        self, token_budget: int, kv: KVCacheManager, chunk_size: ChunkSize = any_size
+    ) -> None:
         self.token_budget = token_budget  # what is left of it
         self._kv = kv
+        self._chunk_size = chunk_size
+        self._has_chunks = False
         self._picked: list[tuple[Request, int, list[list[int]]]] = []
         self._running: list[RunningRequestData] = []
         self._new: list[NewRequestData] = []
@@ -51,6 +69,12 @@ class StepBuilder:
 
     def __bool__(self) -> bool:
         return bool(self._num_scheduled or self._picked)
+
+    def chunk(self, num_tokens: int, num_computed: int) -> int:
+        """How many of a request's next `num_tokens` tokens, with `num_computed` before them, the
+        step has room for; 0: none, it must wait."""
+        self._has_chunks = True
+        return self._chunk_size(self._load(), min(num_tokens, self.token_budget), num_computed)
 
     def add_running(self, request: Request, num_tokens: int, new_blocks: list[list[int]]) -> None:
         """Takes `num_tokens` tokens of a request that the workers know."""
@@ -86,7 +110,19 @@ class StepBuilder:
         output = SchedulerOutput(
             self._new, self._running, self._num_scheduled, total, finished_request_ids
         )
-        return ScheduledStep(output, self._requests, self._named)
+        load = self._load() if self._has_chunks else StepLoad(total)
+        return ScheduledStep(output, self._requests, load, self._named)
+
+    def _load(self) -> StepLoad:
+        """What is in the step so far. Made anew where it is asked for, since most steps decode and
+        nobody asks."""
+        load = StepLoad()
+        for request, num_tokens, _ in self._picked:
+            load.add(num_tokens, request.num_computed_tokens)
+        for request in self._requests:  # advanced already
+            num_tokens = self._num_scheduled[request.request_id]
+            load.add(num_tokens, request.num_computed_tokens - num_tokens)
+        return load
 
     def _advance(self, entries: list[tuple[Request, int, list[list[int]]]]) -> None:
         block_size, num_scheduled = self._kv.block_size, self._num_scheduled

@@ -25,7 +25,8 @@ from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.lookahead import looks_back
 from octavo.core.request import Request, RequestStatus
 from octavo.core.request_outputs import add_end, add_first_facts, last_output
-from octavo.core.scheduled_step import ScheduledStep, StepBuilder
+from octavo.core.scheduled_step import ChunkSize, ScheduledStep, StepBuilder, any_size
+from octavo.core.step_limit import StepLoad
 from octavo.core.stop_check import check_stop
 from octavo.messages.engine import (
     EngineCoreOutput,
@@ -75,7 +76,7 @@ class Scheduler:
         self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
         self._has_news = False  # requests have ended outside a step
         self._num_preemptions = 0
-        self.last_step_num_tokens = 0  # of the step whose result came last
+        self.last_step_load = StepLoad()  # of the step whose result came last
 
     # -- requests come and go -------------------------------------------------------------------
 
@@ -157,7 +158,9 @@ class Scheduler:
 
     # -- a step begins --------------------------------------------------------------------------
 
-    def schedule(self, token_budget: int) -> SchedulerOutput | None:
+    def schedule(
+        self, token_budget: int, chunk_size: ChunkSize = any_size
+    ) -> SchedulerOutput | None:
         """Decides the next step; None if nothing can be computed now.
 
         Requests are advanced as if the step were done, so the next step may be scheduled before
@@ -165,8 +168,9 @@ class Scheduler:
 
         Args:
             token_budget: most tokens of the step, at most `max_num_batched_tokens`.
+            chunk_size: limits chunks of prompts further.
         """
-        step = StepBuilder(token_budget, self._kv)
+        step = StepBuilder(token_budget, self._kv, chunk_size)
         none_preempted = self._schedule_running(step)
         step.seal_running()
         if none_preempted:
@@ -194,7 +198,10 @@ class Scheduler:
                 continue
             num_tokens = len(request.all_token_ids) + pending - computed
             if num_tokens > 1:  # most of the time it is one
-                num_tokens = min(num_tokens, step.token_budget, cap)
+                num_tokens = step.chunk(min(num_tokens, cap), computed)
+                if not num_tokens:
+                    index += 1
+                    continue
             blocks: list[list[int]] | None = no_new_blocks
             if computed + num_tokens > request.num_slots:
                 blocks = self._kv.extend(request, computed + num_tokens)
@@ -263,7 +270,7 @@ class Scheduler:
     def update_from_output(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         """Takes the result of the oldest step on its way: appends tokens, ends what is done."""
         step = self._in_flight.popleft()
-        self.last_step_num_tokens = step.output.total_num_scheduled_tokens
+        self.last_step_load = step.load
         if result.failed:
             self._end_failed(result.failed, result.unservable or (), step)
         requests = step.requests
@@ -321,10 +328,10 @@ class Scheduler:
             kv_cache_usage=self._kv.usage,
             prefix_cache=self._waiting.take_prefix_stats(),
             num_preemptions=self._num_preemptions,
-            num_scheduled_tokens=self.last_step_num_tokens,
+            num_scheduled_tokens=self.last_step_load.num_tokens,
         )
         self._num_preemptions = 0
-        self.last_step_num_tokens = 0
+        self.last_step_load = StepLoad()
         self._has_news = False
         return stats
 
