@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from octavo.tokenizer.tokenizer import Tokenizer
 
 #: one prompt: a text, token ids, one of the prompt types, or vLLM's dict form
-#: (`{"prompt": text}` or `{"prompt_token_ids": ids}`)
+#: (`{"prompt": text}` or `{"prompt_token_ids": ids}`, with `"cache_salt"` if wanted)
 PromptLike = str | Sequence[int] | Prompt | Mapping[str, Any]
 Message = Mapping[str, Any]
 
@@ -322,10 +322,11 @@ def _prompt(prompt: PromptLike) -> Prompt:
     if isinstance(prompt, str):
         return TextPrompt(prompt)
     if isinstance(prompt, Mapping):
+        salt = prompt.get("cache_salt")
         if "prompt_token_ids" in prompt:
-            return TokensPrompt(prompt["prompt_token_ids"], prompt.get("prompt"))
+            return TokensPrompt(prompt["prompt_token_ids"], prompt.get("prompt"), salt)
         if isinstance(prompt.get("prompt"), str):
-            return TextPrompt(prompt["prompt"])
+            return TextPrompt(prompt["prompt"], cache_salt=salt)
         raise InvalidParameter(
             'A prompt given as a dict needs "prompt" (a text) or "prompt_token_ids".',
             param="prompts",

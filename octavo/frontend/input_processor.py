@@ -22,6 +22,7 @@ from octavo.errors import InvalidParameter, PromptTooLong
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
+from octavo.wording import shown
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ MAX_BAD_WORDS_CHARACTERS = 65536
 MAX_LOGIT_BIAS = 100.0
 #: of texts that need not fit in the window; tokenising takes up to a second per million
 MAX_TEXT_CHARACTERS = 1_000_000
+MAX_SALT_CHARACTERS = 128
+_SALT_FORBIDDEN = frozenset("@/\\\0")  # caches outside build paths and keys of salts
 
 
 class InputTokenizer(Protocol):
@@ -122,7 +125,7 @@ class InputProcessor:
         """
         tokenizer = self._need_tokenizer("prompt", "send token ids")
         ids = tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
-        return TokensPrompt(ids, prompt.text)
+        return TokensPrompt(ids, prompt.text, prompt.cache_salt)
 
     def process(
         self,
@@ -135,10 +138,14 @@ class InputProcessor:
     ) -> EngineCoreRequest:
         """One request with everything checked; `params` itself is not changed.
 
+        Args:
+            cache_salt: instead of the prompt's own.
+
         Raises:
             InvalidParameter, PromptTooLong: with the name of the offending field.
         """
         params = self.complete_params(params)
+        salt = _checked_salt(prompt.cache_salt if cache_salt is None else cache_salt)
         if isinstance(prompt, TextPrompt):
             self.check_text(prompt.text)
             prompt = self.encode(prompt)
@@ -160,7 +167,7 @@ class InputProcessor:
             arrival_time_s=self._clock(),
             eos_token_ids=self._eos_token_ids,
             priority=priority,
-            cache_salt=cache_salt,
+            cache_salt=salt,
         )
 
     def complete_params(self, params: SamplingParams) -> SamplingParams:
@@ -358,3 +365,23 @@ class InputProcessor:
                 "add_special_tokens=false if that is not meant.",
                 request_id,
             )
+
+
+def _checked_salt(salt: str | None) -> str | None:
+    """The salt, which must be fit for a name.
+
+    Raises:
+        InvalidParameter: it is not.
+    """
+    if salt is None or (
+        isinstance(salt, str)
+        and 0 < len(salt) <= MAX_SALT_CHARACTERS
+        and _SALT_FORBIDDEN.isdisjoint(salt)
+        and not any("\ud800" <= character <= "\udfff" for character in salt)
+    ):
+        return salt
+    raise InvalidParameter(
+        f"cache_salt must be a text of 1 to {MAX_SALT_CHARACTERS} characters without '@', '/', "
+        f"'\\\\' and NUL, got {shown(salt)}. (parameter=cache_salt)",
+        param="cache_salt",
+    )

@@ -26,7 +26,6 @@ _DEFAULTED = (
     "frequency_penalty",
     "repetition_penalty",
 )
-_SALT_FORBIDDEN = frozenset("@/\\\0")
 
 
 def check_http_limits(request: SamplingFields, *, max_stop_strings: int) -> None:
@@ -45,11 +44,6 @@ def check_http_limits(request: SamplingFields, *, max_stop_strings: int) -> None
             f"stop may hold at most {max_stop_strings} strings, got {len(request.stop)}. "
             "(parameter=stop)",
             param="stop",
-        )
-    if request.cache_salt is not None and _SALT_FORBIDDEN.intersection(request.cache_salt):
-        raise InvalidParameter(
-            "cache_salt must not contain '@', '/', '\\' or NUL. (parameter=cache_salt)",
-            param="cache_salt",
         )
     if request.prompt_logprobs is not None and request.stream:
         raise InvalidParameter(

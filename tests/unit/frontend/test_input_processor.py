@@ -7,7 +7,7 @@ import pytest
 
 from octavo.errors import InvalidParameter, PromptTooLong, RequestError
 from octavo.frontend.input_processor import InputProcessor
-from octavo.frontend.prompt import TextPrompt, TokensPrompt
+from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
 from tests.fakes.byte_tokenizer import BOS, EOS, VOCAB_SIZE, ByteTokenizer
@@ -35,6 +35,22 @@ def test_a_text_prompt_becomes_a_complete_request() -> None:
     assert request.eos_token_ids == [EOS]
     assert request.arrival_time_s == 123.0
     assert (request.priority, request.cache_salt) == (3, "s")
+
+
+def test_a_prompt_may_bring_its_own_salt_whichever_its_kind() -> None:
+    prompts: list[Prompt] = [
+        TextPrompt("hi", cache_salt="mine"),
+        TokensPrompt([1, 2], cache_salt="mine"),
+    ]
+    for prompt in prompts:
+        assert processor().process(prompt, SamplingParams(), "r").cache_salt == "mine"
+
+
+@pytest.mark.parametrize("salt", ["", "a/b", "a@b", "a\\b", "a\0b", "x" * 129, "\ud800", 7])
+def test_salts_that_are_not_fit_for_a_name_are_refused(salt: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"cache_salt must be .* got ") as caught:
+        processor().process(TokensPrompt([1], cache_salt=salt), SamplingParams(), "r")
+    assert caught.value.param == "cache_salt"
 
 
 def test_special_tokens_are_added_only_if_asked_for() -> None:
