@@ -54,12 +54,8 @@ class Admission:
         return len(self._queue)
 
     def add(self, request: Request) -> None:
-        """Queues a new request."""
+        """Queues a request, new or preempted, in its place."""
         self._queue.add(request)
-
-    def put_back(self, request: Request) -> None:
-        """Queues a request that has been admitted before: ahead of its equals."""
-        self._queue.put_back(request)
 
     def remove(self, request: Request) -> None:
         """Forgets a waiting request."""
@@ -103,8 +99,8 @@ class Admission:
                 break
             underway.add(request)
             reserved += reserved_by_it
-        for request in reversed(passed):
-            queue.put_back(request)
+        for request in passed:
+            queue.add(request)
 
     def _is_ready(self, request: Request) -> bool:
         # a resumed request may have a token on its way: how long it is, is not known yet

@@ -4,8 +4,8 @@ There are no prefill and decode phases: every request has `num_computed_tokens`,
 number of its tokens; a step hands out one budget of tokens, first to running requests in their
 order, then to waiting ones. Chunked prefill, prefix hits, decoding and resuming after preemption
 are all this one rule. If blocks run out, the last request in (fcfs) or the worst (priority) is
-preempted: it loses its blocks and starts again from the front of the queue, finding in the prefix
-cache what nobody took.
+preempted: it loses its blocks and starts again when its turn comes, before all that came after it,
+finding in the prefix cache what nobody took.
 
 Called by: `octavo/core/engine_core.py`. Uses: `admission.py`, `kv_cache_manager.py`,
 `scheduled_step.py`, `stop_check.py`, `request_outputs.py`. Runs in: EngineCore.
@@ -252,7 +252,7 @@ class Scheduler:
                 request.prompt_logprobs.clear()
         self._num_preemptions += 1
         self._finished_ids.append(request.request_id)
-        self._waiting.put_back(request)
+        self._waiting.add(request)
 
     def _long_prefill_cap(self) -> int:
         """Most tokens of one request in a step; there is no cap for one that is alone."""
