@@ -293,14 +293,17 @@ class TorchOps:
             output.status[row], output.sampled[row] = self._status(values[row]), token
             if output.status[row] != output.OK:
                 continue
-            distribution = self._distribution(values[row], row)
+            logprobs = self._raw_logprobs.get(row)
+            if token < 0 or logprobs is None:  # a prompt's token is known: nothing to draw
+                distribution = self._distribution(values[row], row)
+                logprobs = distribution.log() if logprobs is None else logprobs
             if token < 0:
                 token = self._draw(distribution, row)
                 output.sampled[row] = token
                 if sampling.state_row[row] >= 0:
                     self._step.last_tokens[sampling.state_row[row]] = token
             if sampling.num_logprobs[row] >= 0:
-                self._report(row, token, self._raw_logprobs.get(row, distribution.log()))
+                self._report(row, token, logprobs)
 
     def _status(self, logits: Tensor) -> int:
         if bool((torch.isnan(logits) | (logits == torch.inf)).any()):
@@ -341,11 +344,16 @@ class TorchOps:
         """Fills the logprob columns of a row: the chosen id, then the most likely ones."""
         output = self._output
         count = int(self._sampling.num_logprobs[row])
-        values, order = torch.sort(logprobs, descending=True, stable=True)
         output.logprob_ids[row, 0] = token
         output.logprob_values[row, 0] = float(logprobs[token])
         output.logprob_ranks[row, 0] = int((logprobs > logprobs[token]).sum()) + 1
-        output.logprob_ids[row, 1 : count + 1] = order[:count].cpu().numpy()
+        if count == 0:
+            return
+        # ties go to the lowest id: all that reach the last place are candidates, in order of id
+        last_place = torch.topk(logprobs, count).values[-1]
+        candidates = (logprobs >= last_place).nonzero()[:, 0]
+        values, order = torch.sort(logprobs[candidates], descending=True, stable=True)
+        output.logprob_ids[row, 1 : count + 1] = candidates[order[:count]].cpu().numpy()
         output.logprob_values[row, 1 : count + 1] = values[:count].cpu().numpy()
         output.logprob_ranks[row, 1 : count + 1] = np.arange(1, count + 1)
 
