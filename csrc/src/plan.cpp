@@ -334,6 +334,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_ATTENTION: return run_attention(n, rows);
     case OV_OP_PENALIZE: return penalize(pool, chunk());
     case OV_OP_MASK: return mask(pool, chunk());
+    case OV_OP_LOGITS_HOOK: return call_logits_hook(chunk());
     case OV_OP_LOGPROBS:
       // processed: reported by SAMPLE, from the distribution it draws from
       return n.i[0] ? void() : raw_logprobs(pool, chunk(), sampler_scratch);

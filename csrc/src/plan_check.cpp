@@ -10,10 +10,10 @@
 namespace ov {
 
 const char* op_name(int32_t op) {
-  static const char* const names[] = {"?",        "EMBED",     "GATHER",   "RMS_NORM", "LAYER_NORM", "PREPARE",
-                                      "LINEAR",   "ADD",       "MUL",      "SCALE",    "ROPE",       "KV_WRITE",
-                                      "ROPE_KV",  "ATTENTION", "ACT",      "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
-                                      "PENALIZE", "MASK",      "LOGPROBS", "SAMPLE"};
+  static const char* const names[] = {"?",        "EMBED",     "GATHER",      "RMS_NORM", "LAYER_NORM", "PREPARE",
+                                      "LINEAR",   "ADD",       "MUL",         "SCALE",    "ROPE",       "KV_WRITE",
+                                      "ROPE_KV",  "ATTENTION", "ACT",         "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
+                                      "PENALIZE", "MASK",      "LOGITS_HOOK", "LOGPROBS", "SAMPLE"};
   return op >= OV_OP_EMBED && op <= OV_OP_SAMPLE ? names[op] : "?";
 }
 
@@ -183,6 +183,7 @@ class Checker {
       case OV_OP_ATTENTION: return attention(n);
       case OV_OP_PENALIZE:
       case OV_OP_MASK:
+      case OV_OP_LOGITS_HOOK:
       case OV_OP_LOGPROBS:
       case OV_OP_SAMPLE: return in(0, d_.vocab_size);
       default: return false;

@@ -51,6 +51,7 @@ bool wants_logprobs(const LogitChunk& c, int64_t row) {
 }
 
 bool is_changed(const ov_sampling& s, int64_t l) {
+  if (s.logits_hook) return true;
   if (s.bias_offsets && s.bias_offsets[l + 1] > s.bias_offsets[l]) return true;
   if (s.seen_offsets && s.seen_offsets[l + 1] > s.seen_offsets[l]) return true;
   return s.mask_row && s.mask_row[l] >= 0;
@@ -373,6 +374,13 @@ void mask(ov_pool* pool, const LogitChunk& c) {
       store_part(x + id, select(allowed, load_part(x + id, n), set1(-INFINITY)), n);
     }
   });
+}
+
+void call_logits_hook(const LogitChunk& c) {
+  const ov_sampling& s = *c.sampling;
+  if (!s.logits_hook) return;
+  s.logits_hook(s.hook_context, static_cast<int32_t>(c.first), static_cast<int32_t>(c.rows), c.logits.f32(0),
+                c.logits.stride / static_cast<int64_t>(sizeof(float)));
 }
 
 void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch) {

@@ -56,6 +56,9 @@ void penalize(ov_pool* pool, const LogitChunk& chunk);
 // -inf where a row's mask bit is 0.
 void mask(ov_pool* pool, const LogitChunk& chunk);
 
+// The caller's hook, if there is one, on this thread.
+void call_logits_hook(const LogitChunk& chunk);
+
 // Statistics of the logits as they are now, for rows that ask; the chosen id's column is filled in by sample().
 void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
 

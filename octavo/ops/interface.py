@@ -201,6 +201,11 @@ class Ops(Protocol):
         """-inf where a row's bit mask is 0."""
         ...
 
+    def logits_hook(self, logits: Tensor) -> Tensor:
+        """What the step's `SamplingArrays.logits_hook` makes of the rows; as they are if it has
+        none."""
+        ...
+
     def sample(self, logits: Tensor) -> None:
         """Greedy, or temperature -> min-p -> top-k -> top-p -> one draw with Philox(seed, output
         index)."""

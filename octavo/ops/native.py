@@ -370,6 +370,9 @@ class NativeOps:
     def mask(self, logits: Tensor) -> Tensor:
         return self._in_place(Op.MASK, logits)
 
+    def logits_hook(self, logits: Tensor) -> Tensor:
+        return self._in_place(Op.LOGITS_HOOK, logits)
+
     def sample(self, logits: Tensor) -> None:
         source = self._read(logits)
         self._emit(Instruction(Op.SAMPLE, source.rows, [source.operand]))

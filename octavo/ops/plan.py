@@ -10,7 +10,8 @@ Runs in: workers on CPU. Owns: the native plan, KV memory. Knows nothing of: req
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -22,6 +23,7 @@ from octavo.ops.backend import KVPool
 from octavo.ops.fusion import fuse_program
 from octavo.ops.library import (
     ABI_VERSION,
+    LOGITS_HOOK,
     Library,
     NativeWeight,
     OvBuffer,
@@ -35,6 +37,7 @@ from octavo.ops.library import (
     OvVector,
     ThreadPool,
 )
+from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.program import ElementType, Instruction, Operand, Program, Rows
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
@@ -95,6 +98,7 @@ class Plan:
         self._is_aborted = False
         self._step = _StepBinding()
         self._sampling = _SamplingBinding()
+        self._hook = _HookBinding(vocab_size)
 
     @property
     def activation_bytes(self) -> int:
@@ -123,10 +127,14 @@ class Plan:
     def sample(
         self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> bool:
-        native_sampling, native_output = self._sampling.bind(sampling, output)
-        return self._run(
-            self._library.ov_plan_sample, self._step.bind(step), native_sampling, native_output
-        )
+        structs = (self._step.bind(step), *self._sampling.bind(sampling, output))
+        if sampling.logits_hook is None:
+            return self._run(self._library.ov_plan_sample, *structs)
+        hook = GuardedHook(sampling.logits_hook, output)
+        with self._hook.bind(hook, structs[1]):
+            is_done = self._run(self._library.ov_plan_sample, *structs)
+        hook.finish()
+        return is_done
 
     def abort(self) -> None:
         self._is_aborted = True
@@ -355,6 +363,32 @@ class _SamplingBinding:
         else:
             struct.logprob_ids = struct.logprob_values = struct.logprob_ranks = None
         return struct
+
+
+class _HookBinding:
+    """The C function through which the library calls a step's hook."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._hook: GuardedHook
+        self._callback: ctypes._FuncPointer | None = None
+
+    @contextmanager
+    def bind(self, hook: GuardedHook, struct: OvSampling) -> Iterator[None]:
+        """Makes `struct` call the hook."""
+        if self._callback is None:  # nobody else pays for it
+            self._callback = LOGITS_HOOK(self._call)
+        self._hook = hook
+        struct.logits_hook = ctypes.cast(self._callback, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            struct.logits_hook = None
+
+    def _call(self, _: None, first_row: int, num_rows: int, address: int, row_stride: int) -> None:
+        memory = (ctypes.c_float * (num_rows * row_stride)).from_address(address)
+        rows = np.ctypeslib.as_array(memory).reshape(num_rows, row_stride)
+        self._hook(first_row, rows[:, : self._vocab_size])
 
 
 def _native_instruction(item: Instruction) -> OvInstr:

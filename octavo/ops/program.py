@@ -54,8 +54,9 @@ class Op(IntEnum):
     LM_HEAD = 17
     PENALIZE = 18
     MASK = 19
-    LOGPROBS = 20
-    SAMPLE = 21
+    LOGITS_HOOK = 20
+    LOGPROBS = 21
+    SAMPLE = 22
 
 
 #: operations that overwrite inputs -> which of them
@@ -65,6 +66,7 @@ IN_PLACE: dict[Op, tuple[int, ...]] = {
     Op.SOFT_CAP: (0,),
     Op.PENALIZE: (0,),
     Op.MASK: (0,),
+    Op.LOGITS_HOOK: (0,),
 }
 
 

@@ -9,6 +9,8 @@ Knows nothing of: requests, schedulers, devices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +19,9 @@ Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
 UInt64Array = npt.NDArray[np.uint64]
 Float32Array = npt.NDArray[np.float32]
+#: Changes rows of logits in place: (first logit row, [rows, vocab_size]). Called once per chunk of
+#: rows, in order, on the thread that runs the step. A row it fills with NaN fails.
+LogitsHook = Callable[[int, Float32Array], None]
 
 
 class StepArrays:
@@ -87,6 +92,7 @@ class SamplingArrays:
         "bias_offsets",
         "bias_values",
         "frequency_penalty",
+        "logits_hook",
         "mask_row",
         "masks",
         "min_p",
@@ -132,6 +138,7 @@ class SamplingArrays:
         self.uses_masks = False
         self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
+        self.logits_hook: LogitsHook | None = None  # called if the network records `logits_hook`
 
 
 class SampleOutputArrays:
@@ -141,6 +148,7 @@ class SampleOutputArrays:
     """
 
     __slots__ = (
+        "hook_error",
         "logprob_ids",
         "logprob_ranks",
         "logprob_values",
@@ -152,8 +160,10 @@ class SampleOutputArrays:
     OK = 0
     NAN = 1
     NOTHING_ALLOWED = 2
+    HOOK_FAILED = 3
 
     def __init__(self, max_logits: int) -> None:
+        self.hook_error: Exception | None = None  # why rows have HOOK_FAILED: the first of a step
         self.sampled: Int32Array = np.zeros(max_logits, np.int32)
         self.status: Int32Array = np.zeros(max_logits, np.int32)
         self.max_logprobs = -1  # -1: no row asks

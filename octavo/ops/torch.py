@@ -22,6 +22,7 @@ from octavo.ops.backend import KVPool, Network
 from octavo.ops.dequantize import dequantize
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Weight
 from octavo.ops.interface import Tensor as TensorHandle
+from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.philox import uniform
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 
@@ -56,6 +57,7 @@ class TorchOps:
         self._input_ids: Tensor  # [T]
         self._positions: Tensor  # [T]
         self._raw_logprobs: dict[int, Tensor] = {}  # logit row -> [V]
+        self._hook: GuardedHook | None = None
 
     # ---- weights
     def pack_linear(self, tensor: StoredTensor) -> Weight:
@@ -96,6 +98,13 @@ class TorchOps:
         """Gives the sampling ops that follow their arrays."""
         self._sampling, self._output = sampling, output
         self._raw_logprobs = {}
+        hook = sampling.logits_hook
+        self._hook = None if hook is None else GuardedHook(hook, output)
+
+    def end_sample(self) -> None:
+        """To be called after the last sampling op."""
+        if self._hook is not None:
+            self._hook.finish()
 
     def free(self) -> None:
         """Drops the cache."""
@@ -286,6 +295,13 @@ class TorchOps:
                 values[row].masked_fill_(~allowed, -torch.inf)
         return values
 
+    def logits_hook(self, logits: TensorHandle) -> TensorHandle:
+        if self._hook is None:
+            return logits
+        rows = _tensor(logits).float().cpu().numpy().copy()
+        self._hook(0, rows)
+        return torch.from_numpy(rows).to(self.device)
+
     def sample(self, logits: TensorHandle) -> None:
         sampling, output, values = self._sampling, self._output, _tensor(logits).float()
         for row in range(self._step.num_logits):
@@ -397,6 +413,7 @@ class TorchNetwork:
         with torch.inference_mode():
             self._ops.begin_sample(sampling, output)
             self._network.sample(self._hidden)
+            self._ops.end_sample()
         return True
 
     def abort(self) -> None:

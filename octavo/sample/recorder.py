@@ -1,7 +1,8 @@
 """The order of operations from logits to tokens, said once by calling ops.
 
     raw log-probabilities (if those are what is reported)
-    -> allowed-token masks -> biases and bans -> repetition, frequency, presence penalties
+    -> allowed-token masks -> logits processors (if any are configured)
+    -> biases and bans -> repetition, frequency, presence penalties
     -> processed log-probabilities (if those are what is reported)
     -> greedy, or temperature -> min-p -> top-k -> top-p -> draw
 
@@ -15,16 +16,21 @@ from __future__ import annotations
 from octavo.ops.interface import Ops, Tensor
 
 
-def record_sampling(ops: Ops, logits: Tensor, *, reports_processed: bool) -> None:
+def record_sampling(
+    ops: Ops, logits: Tensor, *, reports_processed: bool, has_processors: bool = False
+) -> None:
     """Calls the sampling ops on `logits` [L, vocab_size].
 
     Args:
         reports_processed: report log-probabilities after masks, biases and penalties instead of the
             model's own (`--logprobs-mode processed_logprobs`).
+        has_processors: logits processors are configured: steps may bring a hook.
     """
     if not reports_processed:
         ops.logprobs(logits, processed=False)
     logits = ops.mask(logits)
+    if has_processors:
+        logits = ops.logits_hook(logits)
     logits = ops.penalize(logits)
     if reports_processed:
         ops.logprobs(logits, processed=True)

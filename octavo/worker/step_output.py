@@ -66,6 +66,9 @@ def _failures(batch: InputBatch, output: SampleOutputArrays) -> tuple[dict[str, 
     unservable: list[str] = []
     for index in np.flatnonzero(status):
         request_id = batch.request_ids[batch.logit_requests[index]]
+        if status[index] == SampleOutputArrays.HOOK_FAILED:
+            failed[request_id] = f"a logits processor failed: {output.hook_error!r}"
+            continue
         failed[request_id] = _FAILURES[int(status[index])]
         if status[index] == SampleOutputArrays.NOTHING_ALLOWED:
             unservable.append(request_id)

@@ -21,7 +21,13 @@ from octavo.ops.library import available_isas
 from octavo.ops.native import NativeBackend, NativeTensor
 from octavo.ops.plan import Plan, PlanOptions
 from octavo.ops.program import Rows
-from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+from octavo.ops.step import (
+    Float32Array,
+    LogitsHook,
+    SampleOutputArrays,
+    SamplingArrays,
+    StepArrays,
+)
 from octavo.ops.torch import TorchOps
 from octavo.sample.token_mask import allowed_token_mask
 from tests.fakes.memory_checkpoint import float_tensor, random_tensor
@@ -366,7 +372,7 @@ class SamplingPair:
             logits = ops.lm_head(hidden, heads[id(ops)])
             if not reports_processed:
                 ops.logprobs(logits, processed=False)
-            logits = ops.penalize(ops.mask(logits))
+            logits = ops.penalize(ops.logits_hook(ops.mask(logits)))
             if reports_processed:
                 ops.logprobs(logits, processed=True)
             ops.sample(logits)
@@ -400,6 +406,7 @@ class SamplingPair:
                 self.torch.begin_step(step)
                 self.torch.begin_sample(sampling, output)
                 self.sample_ops(self.torch, torch.from_numpy(logits))
+                self.torch.end_sample()
             outputs.append(output)
         return outputs[0], outputs[1]
 
@@ -408,9 +415,17 @@ class SamplingPair:
         self.backend.close()
 
 
+def lower_one_id_per_row(first_row: int, logits: Float32Array) -> None:
+    rows = np.arange(len(logits))
+    logits[rows, (first_row + rows) * 3 % logits.shape[1]] -= 2
+
+
+@pytest.mark.parametrize("hook", [None, lower_one_id_per_row])
 @pytest.mark.parametrize("reports_processed", [False, True])
 @pytest.mark.parametrize("isa", available_isas())
-def test_sampling_draws_and_reports_the_same(isa: str, reports_processed: bool) -> None:
+def test_sampling_draws_and_reports_the_same(
+    isa: str, reports_processed: bool, hook: LogitsHook | None
+) -> None:
     """Random parameters in every row, in more rows than one chunk holds."""
     vocab_size, rows = 203, 80
     rng = np.random.default_rng(4)
@@ -440,6 +455,7 @@ def test_sampling_draws_and_reports_the_same(isa: str, reports_processed: bool) 
     sampling.masks = np.stack(
         [allowed_token_mask(rng.permutation(vocab_size)[:n].tolist(), vocab_size) for n in (60, 9)]
     )
+    sampling.logits_hook = hook
     pair = SamplingPair(isa, vocab_size, reports_processed)
     native, expected = pair.run(logits, sampling, max_logprobs=4)
     pair.close()
@@ -471,3 +487,17 @@ def test_rows_that_cannot_be_sampled_are_marked(isa: str) -> None:
     native, expected = pair.run(normal(4, 64), sampling, max_logprobs=-1)
     pair.close()
     assert native.status[:4].tolist() == expected.status[:4].tolist() == [0, 1, 2, 1]
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_rows_whose_hook_raises_fail_and_the_step_goes_on(isa: str) -> None:
+    def hook(first_row: int, logits: Float32Array) -> None:
+        raise ValueError("no")
+
+    pair = SamplingPair(isa, 64, reports_processed=False)
+    sampling = SamplingArrays(MAX_TOKENS)
+    sampling.logits_hook = hook
+    for output in pair.run(normal(40, 64), sampling, max_logprobs=-1):
+        assert set(output.status[:40]) == {SampleOutputArrays.HOOK_FAILED}
+        assert isinstance(output.hook_error, ValueError)
+    pair.close()
