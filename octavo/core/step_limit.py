@@ -2,9 +2,8 @@
 
 A step delays every stream, every abort and the shutdown by its length. What a token costs depends
 on the machine, on who else uses it, and on the context it attends to: at a context of some thousand
-tokens attention costs more than everything else. So time is what is budgeted: seconds per token
-plus seconds per token and token attended to, both learned from what steps take, beginning with the
-warm-up.
+tokens attention costs more than everything else. So time is what is budgeted: seconds per step, per
+token and per token attended to, learned from what steps take, beginning with the warm-up.
 
 Called by: `octavo/core/engine_core.py` (tells how long steps took), `octavo/core/scheduled_step.py`
 (asks for chunks). Runs in: EngineCore. Owns: the estimate of what steps cost.
@@ -31,6 +30,16 @@ MIN_CHUNK_TOKENS = 16
 _CONTEXT_LIKE_A_TOKEN = 1000
 #: one step counts at most as this many times what was expected: others may have stopped it
 _MAX_SURPRISE = 2.0
+#: relative standard deviations: of a step's time, of what changes from step to step
+_NOISE, _DRIFT = 0.1, 0.1
+#: share of the drift that costs per token have in common
+_COMMON_DRIFT = 0.9
+#: seconds, of what a step costs whatever is in it: there may be so much of it at any time
+_STEP_DEVIATION_S = 0.02
+#: costs are never less certain than this, relative to themselves
+_MAX_DEVIATIONS = (1.0, 0.5, 2.0)
+#: steps that only decode are looked at so often
+_DECODE_INTERVAL = 8
 _ROUND_TO = 16
 
 
@@ -49,70 +58,73 @@ class StepLoad(msgspec.Struct):
 
 
 class StepCost:
-    """What steps cost, learned from those there were: `token_s` seconds per token and `attended_s`
-    per token attended to.
+    """What steps cost, learned from those there were: seconds per step whatever is in it, per token
+    and per token attended to.
 
     A Kalman filter (Kalman 1960, A new approach to linear filtering and prediction problems) whose
-    state are the two costs: long contexts teach about attention, short ones about the rest, and a
-    machine that becomes slower does so in both.
+    state are the three costs. Steps that only decode teach about the first, short prompts about the
+    second, long ones about the third; a machine that becomes slower does so in the last two alike.
+
+    Args:
+        token_s: seconds per token, from the warm-up.
     """
 
-    #: relative standard deviations: of a step's time, of what changes from step to step
-    _NOISE, _DRIFT = 0.1, 0.1
-    #: share of the drift that both costs have in common
-    _COMMON = 0.9
-    #: the costs are never less certain than these
-    _MAX_TOKEN_DEVIATION, _MAX_ATTENDED_DEVIATION = 0.5, 2.0
-
     def __init__(self, token_s: float) -> None:
-        self.token_s = max(token_s, 1e-9)
-        self.attended_s = self.token_s / _CONTEXT_LIKE_A_TOKEN
-        # covariances of the two estimates
-        self._tt = (0.2 * self.token_s) ** 2  # from the warm-up
-        self._ta = 0.0
-        self._aa = (self._MAX_ATTENDED_DEVIATION * self.attended_s) ** 2
+        token_s = max(token_s, 1e-9)
+        self._costs = [0.0, token_s, token_s / _CONTEXT_LIKE_A_TOKEN]
+        deviations = (_STEP_DEVIATION_S, 0.2 * token_s, _MAX_DEVIATIONS[2] * self._costs[2])
+        #: covariances of the errors of the three
+        self._errors = [[0.0] * 3 for _ in deviations]
+        for i, deviation in enumerate(deviations):
+            self._errors[i][i] = deviation**2
 
     def seconds(self, load: StepLoad) -> float:
         """How long a step would take."""
-        return load.num_tokens * self.token_s + load.num_attended * self.attended_s
+        step_s, token_s, attended_s = self._costs
+        return step_s + load.num_tokens * token_s + load.num_attended * attended_s
 
     def num_tokens(self, seconds: float, num_computed: int) -> int:
-        """The longest chunk after `num_computed` tokens that takes at most so long."""
+        """The longest chunk after `num_computed` tokens that adds at most so much to a step."""
         # n tokens take n * linear + n^2 * square seconds
-        square = self.attended_s / 2
-        linear = self.token_s + self.attended_s * num_computed
+        _, token_s, attended_s = self._costs
+        square, linear = attended_s / 2, token_s + attended_s * num_computed
         return int(2 * seconds / (linear + (linear * linear + 4 * square * seconds) ** 0.5))
 
     def observe(self, load: StepLoad, step_s: float) -> None:
         """Learns that a step took `step_s` seconds."""
-        t, a = load.num_tokens, load.num_attended
         self._drift()
+        costs, errors = self._costs, self._errors
+        parts = (1.0, load.num_tokens, load.num_attended)
         expected_s = self.seconds(load)
-        step_s = min(max(step_s, expected_s / _MAX_SURPRISE), expected_s * _MAX_SURPRISE)
-        of_token = t * self._tt + a * self._ta
-        of_attended = t * self._ta + a * self._aa
-        variance = t * of_token + a * of_attended + (self._NOISE * expected_s) ** 2
-        token_gain, attended_gain = of_token / variance, of_attended / variance
-        error_s = step_s - expected_s
-        self.token_s = max(self.token_s + token_gain * error_s, self.token_s / 2)
-        self.attended_s = max(self.attended_s + attended_gain * error_s, self.attended_s / 2)
-        self._tt -= token_gain * of_token
-        self._ta -= token_gain * of_attended
-        self._aa -= attended_gain * of_attended
+        noise_s = _NOISE * expected_s
+        most_s = max(expected_s * _MAX_SURPRISE, _STEP_DEVIATION_S)
+        error_s = min(max(step_s, expected_s / _MAX_SURPRISE), most_s) - expected_s
+        shares = [sum(e * part for e, part in zip(row, parts, strict=True)) for row in errors]
+        variance = sum(s * part for s, part in zip(shares, parts, strict=True)) + noise_s**2
+        for i, share in enumerate(shares):
+            gain = share / variance
+            costs[i] = max(costs[i] + gain * error_s, costs[i] / 2)
+            for j in range(3):
+                errors[i][j] -= gain * shares[j]
 
     def _drift(self) -> None:
-        drift = self._DRIFT**2
-        self._tt += drift * self.token_s**2
-        self._ta += drift * self._COMMON * self.token_s * self.attended_s
-        self._aa += drift * self.attended_s**2
-        too_token = self._MAX_TOKEN_DEVIATION * self.token_s / self._tt**0.5
-        if too_token < 1:
-            self._tt *= too_token**2
-            self._ta *= too_token
-        too_attended = self._MAX_ATTENDED_DEVIATION * self.attended_s / self._aa**0.5
-        if too_attended < 1:
-            self._aa *= too_attended**2
-            self._ta *= too_attended
+        """Between two steps the machine may change: all costs become less certain, to a limit."""
+        costs, errors = self._costs, self._errors
+        _, token_s, attended_s = costs
+        drift = _DRIFT**2
+        errors[0][0] += (_DRIFT * max(costs[0], _STEP_DEVIATION_S)) ** 2
+        errors[1][1] += drift * token_s**2
+        errors[2][2] += drift * attended_s**2
+        errors[1][2] += drift * _COMMON_DRIFT * token_s * attended_s
+        errors[2][1] = errors[1][2]
+        for i, most in enumerate(_MAX_DEVIATIONS):
+            limit = most * costs[i] if i else max(most * costs[i], _STEP_DEVIATION_S)
+            excess = errors[i][i] / limit**2
+            if excess > 1:
+                scale = excess**-0.5
+                for j in range(3):
+                    errors[i][j] *= scale
+                    errors[j][i] *= scale
 
 
 class StepLimit:
@@ -132,6 +144,7 @@ class StepLimit:
         self._is_fixed = config.max_num_batched_tokens_is_given or not config.enable_chunked_prefill
         self._most = most
         self._cost = StepCost(full_step_s / most)
+        self._num_decodes = 0
         #: tokens of the first chunk of a prompt that is alone, for those who want to know
         self.num_tokens = self.chunk(StepLoad(), most, 0)
         if self.num_tokens < most:
@@ -169,8 +182,11 @@ class StepLimit:
     def observe(self, load: StepLoad, step_s: float) -> None:
         """A step took `step_s` seconds.
 
-        Steps without a chunk say little about those with one: most of their time does not grow with
-        tokens.
+        Of steps that only decode every few are looked at: there are many, and they teach only what
+        a step costs at least.
         """
-        if load.num_chunks and load.num_tokens >= MIN_CHUNK_TOKENS:
-            self._cost.observe(load, step_s)
+        if not load.num_chunks:
+            self._num_decodes += 1
+            if self._num_decodes % _DECODE_INTERVAL:
+                return
+        self._cost.observe(load, step_s)

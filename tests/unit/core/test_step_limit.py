@@ -152,3 +152,15 @@ def test_two_prompts_share_the_time_of_a_step() -> None:
     assert 0 < second < 400
     load.add(second, 6000)
     assert StepCost(0.0004).seconds(load) <= MAX_STEP_S
+
+
+def test_where_steps_are_slow_whatever_is_in_them_short_chunks_would_not_help() -> None:
+    """A machine that others use: each step waits for its turn, so more should be done in it."""
+    machine = Machine(0.0007, 0.0007 / 2000, overhead_s=0.3)
+    made = limit(512 * 0.0007)
+    for _ in range(100):
+        decode = StepLoad(8)
+        made.observe(decode, machine.seconds(decode))
+    times = prefill(made, machine, 6000, num_streams=8)
+    assert len(times) < 150  # chunks of 16 tokens would be 375
+    assert max(times) < machine.overhead_s + MAX_STEP_S / 2
