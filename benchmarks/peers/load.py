@@ -75,8 +75,8 @@ class Sample:
 async def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
     """Applies a load; gives its figures (rates per second, times in milliseconds)."""
     rng = random.Random(load.seed)
-    shared = CORPUS[: load.shared_chars]
-    bodies = [_body(load, shared + _cut(rng, load.prompt_chars)) for _ in range(load.n)]
+    shared = shared_prefix(load)
+    bodies = [_body(load, shared + cut(rng, load.prompt_chars)) for _ in range(load.n)]
     gate = asyncio.Semaphore(load.concurrency)
     samples: list[Sample] = []
 
@@ -101,7 +101,13 @@ async def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
     return _figures(load, samples, time.perf_counter() - start)
 
 
-def _cut(rng: random.Random, length: int) -> str:
+def shared_prefix(load: Load) -> str:
+    """What all prompts begin with."""
+    return CORPUS[: load.shared_chars]
+
+
+def cut(rng: random.Random, length: int) -> str:
+    """A random cut of the corpus."""
     at = rng.randrange(len(CORPUS) - length)
     return CORPUS[at : at + length]
 
