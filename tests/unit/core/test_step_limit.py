@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.config.engine import SchedulerConfig
@@ -103,6 +103,7 @@ def test_short_prompts_after_a_long_one_are_not_held_back() -> None:
     assert made.chunk(StepLoad(), 512, 0) == 512
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.floats(0.2, 5.0))
 def test_it_follows_a_machine_that_becomes_slow_or_fast(seed: int, change: float) -> None:
     rng = random.Random(seed)
