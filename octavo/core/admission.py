@@ -165,7 +165,7 @@ class Admission:
         if request.num_cached_tokens is None:  # a resumed request finds mostly its own blocks
             request.num_cached_tokens = num_cached_tokens
             request.scheduled_s = self._clock()
-            if request.reads_prefix_cache:
+            if request.reads_prefix_cache and self._kv.enable_caching:
                 self._prefix_queries += request.num_tokens
                 self._prefix_hits += num_cached_tokens
         request.status = RequestStatus.RUNNING

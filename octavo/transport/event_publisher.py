@@ -46,8 +46,8 @@ class EventPublisher:
 
     Args:
         encode: makes an event's payload; called on the publisher's thread.
-        endpoint: bound if it has a `*`, a wildcard address, or is no TCP address; otherwise
-            connected, and subscribers bind.
+        endpoint: bound if it has a `*`, a wildcard address, port 0, or is no TCP address;
+            otherwise connected, and subscribers bind.
         replay_endpoint: bound; None: no replays.
         topic: first frame of every message.
         hwm: messages kept for a slow subscriber; 0: no limit.
@@ -190,11 +190,12 @@ class EventPublisher:
 
 
 def _is_bound(endpoint: str) -> bool:
-    """vLLM's rule; and an address of all interfaces is nothing to connect to."""
+    """vLLM's rule; and all interfaces, or any port, are nothing to connect to."""
     return (
         "*" in endpoint
         or "::" in endpoint
         or "//0.0.0.0:" in endpoint
+        or endpoint.endswith(":0")
         or not endpoint.startswith("tcp://")
     )
 

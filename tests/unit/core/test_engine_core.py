@@ -173,3 +173,48 @@ def test_the_workers_are_told_who_has_ended() -> None:
     core.add_request(core_request("b"))
     core.step()
     assert set(executor.rows) == {"b"}
+
+
+def prefix_counts(core: EngineCore) -> tuple[int, int]:
+    """Tokens looked up and found until nothing is left to do."""
+    queries = hits = 0
+    while core.has_work:
+        said = core.step()
+        if said is not None and said.scheduler_stats is not None:
+            queries += said.scheduler_stats.prefix_cache.queries
+            hits += said.scheduler_stats.prefix_cache.hits
+    return queries, hits
+
+
+def test_each_prompt_is_looked_up_once_however_often_it_is_preempted() -> None:
+    config = engine_config(
+        cache=CacheConfig(num_gpu_blocks_override=6),
+        scheduler=SchedulerConfig(max_num_batched_tokens=128),
+    )
+    core = EngineCore(config, FakeExecutor())
+    for number in range(4):
+        core.add_request(core_request(f"r{number}", [number, *range(19)], max_tokens=30))
+    outputs: list[EngineCoreOutput] = []
+    queries = hits = 0
+    while core.has_work:
+        said = core.step()
+        assert said is not None
+        assert said.scheduler_stats is not None
+        outputs += said.outputs
+        queries += said.scheduler_stats.prefix_cache.queries
+        hits += said.scheduler_stats.prefix_cache.hits
+    assert any(output.events and output.events.num_preemptions for output in outputs)
+    assert (queries, hits) == (80, 0)
+
+
+def test_prompts_that_are_not_looked_up_are_not_counted() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
+    core.add_request(core_request("a", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (40, 0)
+    core.add_request(core_request("b", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (40, 32)
+    core.add_request(core_request("c", list(range(40)), max_tokens=1, prompt_logprobs=0))
+    assert prefix_counts(core) == (0, 0)
+    core = EngineCore(engine_config(cache=CacheConfig(enable_prefix_caching=False)), FakeExecutor())
+    core.add_request(core_request("a", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (0, 0)

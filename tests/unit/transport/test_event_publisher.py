@@ -38,7 +38,7 @@ def publishing(
 ) -> Iterator[EventPublisher]:
     publisher = EventPublisher(
         encoder,
-        **{"endpoint": "tcp://*:0", **options},  # type: ignore[arg-type]
+        **{"endpoint": "tcp://127.0.0.1:0", **options},  # type: ignore[arg-type]
     )
     try:
         yield publisher
@@ -51,7 +51,7 @@ def socket(kind: int, endpoint: str) -> Iterator[zmq.Socket[bytes]]:
     with zmq.Context() as context, context.socket(kind) as connected:
         connected.linger = 0
         connected.rcvtimeo = LIMIT_MS
-        connected.connect(endpoint.replace("*", "127.0.0.1"))
+        connected.connect(endpoint)
         yield connected
 
 
@@ -99,7 +99,7 @@ def test_subscribers_get_topic_sequence_and_payload_in_order() -> None:
 
 
 def test_port_0_is_any_free_port_and_the_real_one_is_told() -> None:
-    with publishing(replay_endpoint="tcp://127.0.0.1:0") as publisher:
+    with publishing(endpoint="tcp://*:0", replay_endpoint="tcp://127.0.0.1:0") as publisher:
         assert publisher.endpoint.startswith("tcp://*:")
         assert not publisher.endpoint.endswith(":0")
         assert publisher.replay_endpoint is not None
@@ -219,6 +219,6 @@ def test_an_address_without_a_wildcard_is_connected_and_the_subscriber_binds() -
 @pytest.mark.parametrize("role", ["endpoint", "replay_endpoint"])
 def test_an_address_in_use_fails_the_start_with_a_sentence(role: str) -> None:
     with publishing(endpoint="tcp://*:0") as other:
-        options = {"endpoint": "tcp://*:0", role: other.endpoint}
+        options = {"endpoint": "tcp://127.0.0.1:0", role: other.endpoint}
         with pytest.raises(StartupError, match=r"--kv-events-config: .* cannot be used"):
             EventPublisher(encode, **options)
