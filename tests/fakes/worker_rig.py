@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
+from octavo.core.kv_cache_plan import group_layers
 from octavo.messages.engine import TokenLogprobs
-from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
+from octavo.messages.kv_cache import KVCacheConfig
 from octavo.messages.step import (
     ModelRunnerOutput,
     NewRequestData,
@@ -43,7 +44,7 @@ class Generated:
 class _Request:
     prompt: list[int]
     params: SamplingParams
-    blocks: list[int]
+    blocks: list[list[int]]  # per KV group
     num_computed: int = 0
     is_known: bool = False
     got: Generated = field(default_factory=Generated)
@@ -107,19 +108,25 @@ class WorkerRig:
             available_memory_bytes=lambda: 2**30,
         )
         self.worker.load_model()
-        specs = self.worker.kv_cache_specs()
+        layer_to_spec = {spec.layer: spec for spec in self.worker.kv_cache_specs()}
+        groups = group_layers(list(layer_to_spec.values()))
+        per_request, num_tables = self._blocks_per_request, max_requests * len(groups)
         self.worker.initialize_kv_cache(
             KVCacheConfig(
-                num_blocks=1 + max_requests * self._blocks_per_request,
+                num_blocks=1 + num_tables * per_request,
                 block_size=block_size,
-                bytes_per_block=block_size * sum(spec.bytes_per_token() for spec in specs),
-                groups=[KVCacheGroup([spec.layer for spec in specs])],
+                bytes_per_block=block_size
+                * max(
+                    sum(layer_to_spec[layer].bytes_per_token() for layer in group.layers)
+                    for group in groups
+                ),
+                groups=groups,
             )
         )
-        self._free_blocks = [
-            list(range(1 + n * self._blocks_per_request, 1 + (n + 1) * self._blocks_per_request))
-            for n in range(max_requests)
+        tables = [
+            list(range(1 + n * per_request, 1 + (n + 1) * per_request)) for n in range(num_tables)
         ]
+        self._free_blocks = [tables[n : n + len(groups)] for n in range(0, num_tables, len(groups))]
         self._requests: dict[str, _Request] = {}
         self._finished: list[str] = []
 
@@ -145,7 +152,7 @@ class WorkerRig:
             request = self._requests[name]
             if request.is_known:
                 scheduled.running_requests.append(
-                    RunningRequestData(name, [[]], request.num_computed)
+                    RunningRequestData(name, [[] for _ in request.blocks], request.num_computed)
                 )
             else:
                 scheduled.new_requests.append(self._new(name, request))
@@ -173,7 +180,7 @@ class WorkerRig:
     def _new(self, name: str, request: _Request) -> NewRequestData:
         request.is_known = True
         return NewRequestData(
-            name, request.prompt, len(request.prompt), request.params, [request.blocks], 0
+            name, request.prompt, len(request.prompt), request.params, request.blocks, 0
         )
 
     def _note(self, name: str, count: int, output: ModelRunnerOutput) -> None:
