@@ -208,8 +208,8 @@ class Scheduler:
             if blocks is None:
                 none_preempted = False
                 blocks = self._extend_by_preempting(request, computed + num_tokens, step)
-                if blocks is None:  # it was the victim itself
-                    break
+                if blocks is None:  # it was the victim itself; others may have room
+                    continue
                 index = running.index(request)
             step.add_running(request, num_tokens, blocks)
             index += 1
