@@ -32,6 +32,7 @@ MAX_N = 16384
 MAX_STOP_CHARACTERS = 65536  # in all stop strings together; each costs memory per character
 MAX_LOGPROB_TOKEN_IDS = 128
 MAX_LOGIT_BIAS = 100.0
+MAX_STREAM_INTERVAL = 2**31 - 1
 #: of `repetition_detection`: what one token may cost to look at
 MAX_PATTERN_SIZE, MAX_PATTERN_COUNT = 1024, 1024
 
@@ -244,8 +245,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             value = getattr(self, name)
             if value is not None and value < -1:
                 raise _invalid(name, value, "must be at least 0, or -1 for the whole vocabulary")
-        if self.stream_interval is not None and self.stream_interval < 1:
-            raise _invalid("stream_interval", self.stream_interval, "must be at least 1")
+        if self.stream_interval is not None:
+            _in_range("stream_interval", self.stream_interval, 1, MAX_STREAM_INTERVAL)
         self._check_text_options()
         self._check_id_options()
 

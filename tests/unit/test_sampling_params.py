@@ -119,7 +119,7 @@ def test_values_within_the_limits_are_taken(field: str, good: list[Any]) -> None
         ("min_tokens", [-1, 17, None]),
         ("logprobs", [-2, 1.5, False]),
         ("logprob_token_ids", [[], [0] * 129]),
-        ("stream_interval", [0, -1, 1.5, "2"]),
+        ("stream_interval", [0, -1, 1.5, "2", 2**64]),
         ("prompt_logprobs", [-2, "1"]),
         ("stop", ["", ["a", ""], [1], "x" * (MAX_STOP_CHARACTERS + 1)]),
         ("bad_words", [["a", ""]]),
