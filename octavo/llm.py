@@ -45,7 +45,7 @@ class LLM:
     Args:
         model: GGUF file, folder, or `org/repo`; None: the embedded default model.
         engine_args: options of the engine with their names on the command line
-            (`max_model_len=4096`, `dtype="float32"`, ...).
+            (`max_model_len=4096`, `dtype="float32"`, ...). `logits_processors` may hold classes.
 
     Raises:
         ConfigError: an option is unknown or does not fit.
@@ -53,6 +53,11 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
+        if engine_args.get("logits_processors"):
+            from octavo.sample.logits_processor import processor_name  # rarely asked for
+
+            named = [processor_name(each) for each in engine_args["logits_processors"]]
+            engine_args["logits_processors"] = named
         self._open(EngineArgs(model=model, **engine_args))
 
     @classmethod

@@ -124,7 +124,8 @@ enum ov_op {
   OV_OP_LOGITS_HOOK, /* sample segment, in place: ov_sampling.logits_hook, if there is one, on the calling thread */
   OV_OP_LOGPROBS,    /* sample segment: log-softmax of rows that ask. i0 = 0: raw, of in0 as it is at this point (a row
                          that penalties or masks will change is copied aside, so that the drawn id can be looked up);
-                         i0 = 1: processed, of the distribution SAMPLE draws from, and computed there */
+                         i0 = 1: processed, of the distribution SAMPLE draws from, and computed there.
+                         i1 = 1: report the logits themselves instead (processed: over temperature) */
   OV_OP_SAMPLE, /* sample segment: greedy, or temperature -> min-p -> top-k -> top-p -> one draw; writes sampled ids
                          and last_tokens; completes the log-probabilities */
 };
@@ -192,6 +193,8 @@ typedef struct ov_sampling {
   const int32_t* state_row;        /* [L]: row of last_tokens to set, -1: none */
   const int32_t* target;           /* [L]: >= 0: do not draw, report logprobs of this id (prompt logprobs); -1: draw */
   const int32_t* num_logprobs;     /* [L]: -1 none, n: the chosen id and the n most likely */
+  const int64_t* report_offsets;   /* [L+1] or NULL: a row with ids (num_logprobs of them) reports */
+  const int32_t* report_ids;       /* these instead of the most likely ones */
   const float* repetition_penalty; /* [L] or NULL: all 1 */
   const float* presence_penalty;   /* [L] or NULL */
   const float* frequency_penalty;  /* [L] or NULL */
@@ -215,7 +218,8 @@ typedef struct ov_sample_output {
   int32_t pad_;
   int32_t* logprob_ids;   /* [L, K+1] or NULL */
   float* logprob_values;  /* [L, K+1] */
-  int32_t* logprob_ranks; /* [L, K+1]; of the chosen id: 1 + number of larger logits; of the others: their place */
+  int32_t* logprob_ranks; /* [L, K+1]; of the chosen id and of report_ids: 1 + number of larger logits; of the
+                             others: their place */
 } ov_sample_output;
 
 typedef struct ov_plan ov_plan;

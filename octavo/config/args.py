@@ -94,6 +94,7 @@ class EngineArgs(_Options):
     convert: str = "auto"
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
+    logits_processors: list[str] | None = None
     generation_config: str = "auto"
     override_generation_config: dict[str, object] = field(default_factory=dict)
     hf_token: str | bool | None = None

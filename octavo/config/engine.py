@@ -33,6 +33,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len_is_given: bool
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
+    logits_processors: list[str] = []  # module:Class
     seed: int = 0
     skip_tokenizer_init: bool = False
     chat_template: str | None = None  # text of --chat-template; None: the tokenizer's own

@@ -106,7 +106,8 @@ def resolve_engine(
             max_num_batched_tokens=budgets.max_num_batched_tokens,
             max_num_batched_tokens_is_given=budgets.is_given,
             max_num_seqs=budgets.max_num_seqs,
-            depth=2 if args.async_scheduling else 1,
+            # processors must see each token before they are asked for the next one
+            depth=2 if args.async_scheduling and not args.logits_processors else 1,
             max_num_queued_reqs=args.max_num_queued_reqs,
             max_num_queued_tokens=args.max_num_queued_tokens,
             enable_chunked_prefill=chunked,
@@ -198,6 +199,7 @@ def _model(
         max_model_len_is_given=window.is_given,
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
+        logits_processors=args.logits_processors or [],
         seed=args.seed,
         skip_tokenizer_init=args.skip_tokenizer_init,
         chat_template=read_chat_template(chat_template),

@@ -15,21 +15,23 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.engine import ModelConfig
 from octavo.errors import InvalidParameter, PromptTooLong
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
-from octavo.sampling_params import SamplingParams
-from octavo.wording import shown
+from octavo.sampling_params import MAX_LOGIT_BIAS, SamplingParams
+from octavo.wording import first_line, shown
+
+if TYPE_CHECKING:
+    from octavo.sample.logits_processor import LogitsProcessor
 
 logger = logging.getLogger(__name__)
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORDS_TOKENS = 1024
 MAX_BAD_WORDS_CHARACTERS = 65536
-MAX_LOGIT_BIAS = 100.0
 #: of texts that need not fit in the window; tokenising takes up to a second per million
 MAX_TEXT_CHARACTERS = 1_000_000
 MAX_SALT_CHARACTERS = 128
@@ -72,6 +74,12 @@ class InputProcessor:
         self._clock = clock
         self.max_model_len = model.max_model_len
         self._kv_cache_size_tokens: int | None = None
+        self._processors: list[type[LogitsProcessor]] = []
+        if model.logits_processors:
+            # here: foreign code, and numpy, only where they are asked for
+            from octavo.sample.logits_processor import load_logits_processors
+
+            self._processors = load_logits_processors(model.logits_processors)
 
     def set_limits(self, max_model_len: int, kv_cache_size_tokens: int) -> None:
         """Takes what the core knows after it has planned its memory."""
@@ -197,14 +205,28 @@ class InputProcessor:
             }
         if params.allowed_token_ids:
             self._check_ids("allowed_token_ids", params.allowed_token_ids)
+        if params.logprob_token_ids:
+            self._check_ids("logprob_token_ids", params.logprob_token_ids)
+            params.logprobs = len(params.logprob_token_ids)
         if params.stop_token_ids:
+            params.stop_token_ids = list(dict.fromkeys(params.stop_token_ids))
             self._check_ids("stop_token_ids", params.stop_token_ids)
         if params.stop_strings:
             self._need_tokenizer("stop", "use stop_token_ids")
         if params.bad_words:
             params.bad_words_token_ids = self._encode_bad_words(params.bad_words)
         self._check_any_is_allowed(params)
+        self._ask_processors(params)
         return params
+
+    def _ask_processors(self, params: SamplingParams) -> None:
+        for processor in self._processors:
+            try:
+                processor.validate_params(params)
+            except ValueError as error:
+                raise InvalidParameter(
+                    f"vllm_xargs: {first_line(error)} (parameter=vllm_xargs)", param="vllm_xargs"
+                ) from error
 
     def _check_any_is_allowed(self, params: SamplingParams) -> None:
         """Some token can be the first one."""
@@ -344,10 +366,15 @@ class InputProcessor:
             stripped = word.lstrip()
             plain = tokenizer.encode(stripped, add_special_tokens=False)
             spaced = tokenizer.encode(" " + stripped, add_special_tokens=False)
+            if not plain:
+                raise InvalidParameter(
+                    "bad_words entries must tokenize to at least one token. (parameter=bad_words, "
+                    f"value={shown(word)})",
+                    param="bad_words",
+                )
             sequences.append(plain)
             if len(spaced) == len(plain) and spaced[:1] != plain[:1]:
                 sequences.append(spaced)
-        sequences = [sequence for sequence in sequences if sequence]
         num_tokens = sum(map(len, sequences))
         if num_tokens > MAX_BAD_WORDS_TOKENS:
             raise InvalidParameter(

@@ -189,8 +189,11 @@ class Ops(Protocol):
         ...
 
     # ---- sampling (recorded by octavo/sample, in its order)
-    def logprobs(self, logits: Tensor, *, processed: bool) -> None:
-        """Reports log-softmax of rows that asked: chosen or target id and the most likely ones."""
+    def logprobs(self, logits: Tensor, *, processed: bool, as_logits: bool = False) -> None:
+        """Reports log-softmax of rows that asked: chosen or target id and the most likely ones, or
+        the ids they asked for. `processed`: of the distribution that `sample` draws from, else of
+        the logits as they are here. `as_logits`: the logits themselves (processed: over
+        temperature)."""
         ...
 
     def penalize(self, logits: Tensor) -> Tensor:

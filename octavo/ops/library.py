@@ -152,6 +152,8 @@ class OvSampling(Structure):
         ("state_row", c_void_p),
         ("target", c_void_p),
         ("num_logprobs", c_void_p),
+        ("report_offsets", c_void_p),
+        ("report_ids", c_void_p),
         ("repetition_penalty", c_void_p),
         ("presence_penalty", c_void_p),
         ("frequency_penalty", c_void_p),

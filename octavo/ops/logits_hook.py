@@ -5,9 +5,23 @@ Runs in: workers, when logits processors are configured. Knows nothing of: reque
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from octavo.ops.step import Float32Array, LogitsHook, SampleOutputArrays
+
+
+class RowsFailed(Exception):
+    """Raised by a hook that has done what it could: only these rows failed.
+
+    Args:
+        errors: by logit row of the step.
+    """
+
+    def __init__(self, errors: Mapping[int, Exception]) -> None:
+        super().__init__(f"{len(errors)} rows failed")
+        self.errors = errors
 
 
 class GuardedHook:
@@ -15,25 +29,26 @@ class GuardedHook:
 
     Args:
         hook: the caller's.
-        output: gets the status of rows whose call failed, and the first error.
+        output: gets the status of rows whose call failed, and the errors.
     """
 
     def __init__(self, hook: LogitsHook, output: SampleOutputArrays) -> None:
         self._hook = hook
         self._output = output
-        self._failed: list[slice] = []
         self._interrupt: BaseException | None = None
-        output.hook_error = None
+        output.hook_errors = {}
 
     def __call__(self, first_row: int, logits: Float32Array) -> None:
         """Lets the hook change `logits` [rows, vocab_size], the step's rows from `first_row` on."""
         try:
             self._hook(first_row, logits)
+        except RowsFailed as failed:
+            self._fail(failed.errors, first_row, logits)
         except Exception as error:
-            self._fail(first_row, logits)
-            self._output.hook_error = self._output.hook_error or error
+            rows = range(first_row, first_row + len(logits))
+            self._fail(dict.fromkeys(rows, error), first_row, logits)
         except BaseException as interrupt:  # no exception may cross the native library
-            self._fail(first_row, logits)
+            logits.fill(np.nan)
             self._interrupt = interrupt
 
     def finish(self) -> None:
@@ -42,12 +57,12 @@ class GuardedHook:
         Raises:
             BaseException: the hook was interrupted (Ctrl-C).
         """
-        for rows in self._failed:
-            self._output.status[rows] = SampleOutputArrays.HOOK_FAILED
+        for row in self._output.hook_errors:
+            self._output.status[row] = SampleOutputArrays.HOOK_FAILED
         if self._interrupt is not None:
             raise self._interrupt
 
-    def _fail(self, first_row: int, logits: Float32Array) -> None:
+    def _fail(self, errors: Mapping[int, Exception], first_row: int, logits: Float32Array) -> None:
         # the sampler draws nothing from a row that is not finite
-        logits.fill(np.nan)
-        self._failed.append(slice(first_row, first_row + len(logits)))
+        logits[[row - first_row for row in errors]] = np.nan
+        self._output.hook_errors.update(errors)

@@ -360,9 +360,10 @@ class NativeOps:
         return self._product(Op.LM_HEAD, x, weight, None)
 
     # ---- sampling
-    def logprobs(self, logits: Tensor, *, processed: bool) -> None:
+    def logprobs(self, logits: Tensor, *, processed: bool, as_logits: bool = False) -> None:
         source = self._read(logits)
-        self._emit(Instruction(Op.LOGPROBS, source.rows, [source.operand], i=[int(processed)]))
+        kind = [int(processed), int(as_logits)]
+        self._emit(Instruction(Op.LOGPROBS, source.rows, [source.operand], i=kind))
 
     def penalize(self, logits: Tensor) -> Tensor:
         return self._in_place(Op.PENALIZE, logits)

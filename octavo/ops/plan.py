@@ -328,6 +328,11 @@ class _SamplingBinding:
             struct.state_row = _address(sampling.state_row)
             struct.target = _address(sampling.target)
             struct.num_logprobs = _address(sampling.num_logprobs)
+        if sampling.uses_report_ids:
+            struct.report_offsets = _address(sampling.report_offsets)
+            struct.report_ids = _address(sampling.report_ids)
+        else:
+            struct.report_offsets = struct.report_ids = None
         if sampling.uses_penalties:
             struct.repetition_penalty = _address(sampling.repetition_penalty)
             struct.presence_penalty = _address(sampling.presence_penalty)

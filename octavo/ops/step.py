@@ -100,6 +100,8 @@ class SamplingArrays:
         "output_index",
         "presence_penalty",
         "repetition_penalty",
+        "report_ids",
+        "report_offsets",
         "seed",
         "seen_counts",
         "seen_ids",
@@ -112,6 +114,7 @@ class SamplingArrays:
         "uses_bias",
         "uses_masks",
         "uses_penalties",
+        "uses_report_ids",
     )
 
     def __init__(self, max_logits: int) -> None:
@@ -124,6 +127,9 @@ class SamplingArrays:
         self.state_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.target: Int32Array = np.full(max_logits, -1, np.int32)  # >= 0: do not draw
         self.num_logprobs: Int32Array = np.full(max_logits, -1, np.int32)  # -1: none
+        self.uses_report_ids = False
+        self.report_offsets: Int64Array = np.zeros(max_logits + 1, np.int64)
+        self.report_ids: Int32Array = np.zeros(0, np.int32)  # instead of the most likely ones
         self.uses_penalties = False
         self.repetition_penalty: Float32Array = np.ones(max_logits, np.float32)
         self.presence_penalty: Float32Array = np.zeros(max_logits, np.float32)
@@ -148,7 +154,7 @@ class SampleOutputArrays:
     """
 
     __slots__ = (
-        "hook_error",
+        "hook_errors",
         "logprob_ids",
         "logprob_ranks",
         "logprob_values",
@@ -163,7 +169,7 @@ class SampleOutputArrays:
     HOOK_FAILED = 3
 
     def __init__(self, max_logits: int) -> None:
-        self.hook_error: Exception | None = None  # why rows have HOOK_FAILED: the first of a step
+        self.hook_errors: dict[int, Exception] = {}  # why rows have HOOK_FAILED
         self.sampled: Int32Array = np.zeros(max_logits, np.int32)
         self.status: Int32Array = np.zeros(max_logits, np.int32)
         self.max_logprobs = -1  # -1: no row asks

@@ -56,7 +56,8 @@ class TorchOps:
         self._output: SampleOutputArrays
         self._input_ids: Tensor  # [T]
         self._positions: Tensor  # [T]
-        self._raw_logprobs: dict[int, Tensor] = {}  # logit row -> [V]
+        self._raw_report: dict[int, Tensor] = {}  # logit row -> [V]
+        self._reports_logits = False
         self._hook: GuardedHook | None = None
 
     # ---- weights
@@ -97,7 +98,7 @@ class TorchOps:
     def begin_sample(self, sampling: SamplingArrays, output: SampleOutputArrays) -> None:
         """Gives the sampling ops that follow their arrays."""
         self._sampling, self._output = sampling, output
-        self._raw_logprobs = {}
+        self._raw_report = {}
         hook = sampling.logits_hook
         self._hook = None if hook is None else GuardedHook(hook, output)
 
@@ -254,13 +255,15 @@ class TorchOps:
         return self.linear(x, weight)
 
     # ---- sampling
-    def logprobs(self, logits: TensorHandle, *, processed: bool) -> None:
+    def logprobs(self, logits: TensorHandle, *, processed: bool, as_logits: bool = False) -> None:
+        self._reports_logits = as_logits
         # processed ones are those of the distribution that is drawn from: `sample` knows it
         if processed:
             return
         for row in range(self._step.num_logits):
             if self._sampling.num_logprobs[row] >= 0:
-                self._raw_logprobs[row] = torch.log_softmax(_tensor(logits)[row].float(), dim=-1)
+                raw = _tensor(logits)[row].float()
+                self._raw_report[row] = raw.clone() if as_logits else torch.log_softmax(raw, dim=-1)
 
     def penalize(self, logits: TensorHandle) -> TensorHandle:
         sampling, values = self._sampling, _tensor(logits).clone()
@@ -309,17 +312,18 @@ class TorchOps:
             output.status[row], output.sampled[row] = self._status(values[row]), token
             if output.status[row] != output.OK:
                 continue
-            logprobs = self._raw_logprobs.get(row)
-            if token < 0 or logprobs is None:  # a prompt's token is known: nothing to draw
+            report = self._raw_report.get(row)
+            if token < 0 or report is None:  # a prompt's token is known: nothing to draw
                 distribution = self._distribution(values[row], row)
-                logprobs = distribution.log() if logprobs is None else logprobs
+                if report is None:
+                    report = self._processed_report(values[row], distribution, row)
             if token < 0:
                 token = self._draw(distribution, row)
                 output.sampled[row] = token
                 if sampling.state_row[row] >= 0:
                     self._step.last_tokens[sampling.state_row[row]] = token
             if sampling.num_logprobs[row] >= 0:
-                self._report(row, token, logprobs)
+                self._report(row, token, report)
 
     def _status(self, logits: Tensor) -> int:
         if bool((torch.isnan(logits) | (logits == torch.inf)).any()):
@@ -356,19 +360,38 @@ class TorchOps:
             return int(passed.nonzero()[0])
         return int(distribution.nonzero()[-1])  # rounding left the sum just below 1
 
-    def _report(self, row: int, token: int, logprobs: Tensor) -> None:
-        """Fills the logprob columns of a row: the chosen id, then the most likely ones."""
-        output = self._output
-        count = int(self._sampling.num_logprobs[row])
+    def _processed_report(self, logits: Tensor, distribution: Tensor, row: int) -> Tensor:
+        """[V] log-probabilities that were drawn from, or the logits behind them; -inf: cut off."""
+        if not self._reports_logits:
+            return distribution.log()
+        sampling = self._sampling
+        is_drawn = sampling.target[row] < 0 and sampling.temperature[row] > 0
+        scaled = logits / float(sampling.temperature[row]) if is_drawn else logits
+        return torch.where(distribution > 0, scaled, -torch.inf)
+
+    def _report(self, row: int, token: int, report: Tensor) -> None:
+        """Fills the logprob columns of a row: the chosen id, then the asked or most likely ones."""
+        output, sampling = self._output, self._sampling
+        count = int(sampling.num_logprobs[row])
         output.logprob_ids[row, 0] = token
-        output.logprob_values[row, 0] = float(logprobs[token])
-        output.logprob_ranks[row, 0] = int((logprobs > logprobs[token]).sum()) + 1
+        output.logprob_values[row, 0] = float(report[token])
+        output.logprob_ranks[row, 0] = int((report > report[token]).sum()) + 1
+        asked = np.zeros(0, np.int32)
+        if sampling.uses_report_ids and sampling.target[row] < 0:
+            start, end = sampling.report_offsets[row : row + 2]
+            asked = sampling.report_ids[start:end]
+        if len(asked):
+            for column, token_id in enumerate(asked.tolist(), 1):
+                output.logprob_ids[row, column] = token_id
+                output.logprob_values[row, column] = float(report[token_id])
+                output.logprob_ranks[row, column] = int((report > report[token_id]).sum()) + 1
+            return
         if count == 0:
             return
         # ties go to the lowest id: all that reach the last place are candidates, in order of id
-        last_place = torch.topk(logprobs, count).values[-1]
-        candidates = (logprobs >= last_place).nonzero()[:, 0]
-        values, order = torch.sort(logprobs[candidates], descending=True, stable=True)
+        last_place = torch.topk(report, count).values[-1]
+        candidates = (report >= last_place).nonzero()[:, 0]
+        values, order = torch.sort(report[candidates], descending=True, stable=True)
         output.logprob_ids[row, 1 : count + 1] = candidates[order[:count]].cpu().numpy()
         output.logprob_values[row, 1 : count + 1] = values[:count].cpu().numpy()
         output.logprob_ranks[row, 1 : count + 1] = np.arange(1, count + 1)

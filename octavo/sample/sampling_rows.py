@@ -15,10 +15,14 @@ import numpy as np
 
 from octavo.ops.step import Int32Array, SamplingArrays, UInt32Array
 from octavo.sample.logit_bias import Entries, LogitBias, logit_biases
+from octavo.sample.logits_processor import LogitsProcessor, RequestProcessors
 from octavo.sample.seed import request_seed
 from octavo.sample.seen_tokens import SeenTokens
+from octavo.sample.step_hook import StepHook
 from octavo.sample.token_mask import allowed_token_mask, num_mask_words
 from octavo.sampling_params import SamplingParams
+
+_NO_IDS: Int32Array = np.zeros(0, np.int32)
 
 
 class TokenHistory(Protocol):
@@ -36,9 +40,17 @@ class SamplingRows:
         max_requests: number of rows.
         vocab_size: columns of the logits.
         engine_seed: seeds requests that bring no seed.
+        processors: plugged in by the operator.
     """
 
-    def __init__(self, *, max_requests: int, vocab_size: int, engine_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_requests: int,
+        vocab_size: int,
+        engine_seed: int,
+        processors: Sequence[LogitsProcessor] = (),
+    ) -> None:
         self._vocab_size = vocab_size
         self._engine_seed = engine_seed
         self._temperature = np.zeros(max_requests, np.float32)
@@ -55,6 +67,9 @@ class SamplingRows:
         self._row_to_seen: dict[int, SeenTokens] = {}
         self._row_to_biases: dict[int, list[LogitBias]] = {}
         self._row_to_mask: dict[int, UInt32Array] = {}
+        self._row_to_report_ids: dict[int, Int32Array] = {}
+        self._processors = processors
+        self._row_to_processors: dict[int, RequestProcessors] = {}
 
     def add(
         self,
@@ -72,7 +87,7 @@ class SamplingRows:
         self._min_p[row] = params.min_p
         self._top_k[row] = params.top_k if params.top_k < self._vocab_size else 0
         self._seed[row] = request_seed(params.seed, self._engine_seed, request_id)
-        self._num_logprobs[row] = self._logprob_count(params.logprobs)
+        self._num_logprobs[row] = self._logprob_count(params.num_logprobs)
         self._num_prompt_logprobs[row] = self._logprob_count(params.prompt_logprobs)
         self._repetition_penalty[row] = params.repetition_penalty
         self._presence_penalty[row] = params.presence_penalty
@@ -90,6 +105,15 @@ class SamplingRows:
             for bias in biases:
                 for token_id in output_token_ids:
                     bias.append(token_id)
+        of_request = [each.new_req_logits_processor(params) for each in self._processors]
+        if any(each is not None for each in of_request):
+            self._row_to_processors[row] = RequestProcessors(
+                [each for each in of_request if each is not None],
+                prompt_token_ids,
+                output_token_ids,
+            )
+        if params.logprob_token_ids is not None:
+            self._row_to_report_ids[row] = np.array(params.logprob_token_ids, np.int32)
         if params.allowed_token_ids is not None:
             self._row_to_mask[row] = allowed_token_mask(params.allowed_token_ids, self._vocab_size)
 
@@ -99,6 +123,8 @@ class SamplingRows:
         self._row_to_seen.pop(row, None)
         self._row_to_biases.pop(row, None)
         self._row_to_mask.pop(row, None)
+        self._row_to_report_ids.pop(row, None)
+        self._row_to_processors.pop(row, None)
 
     def histories(self, arrays: SamplingArrays, rows: Int32Array) -> dict[int, list[TokenHistory]]:
         """Who must hear of the tokens that a step draws.
@@ -113,13 +139,15 @@ class SamplingRows:
         Returns:
             By logit row; usually nothing.
         """
-        if not self._row_to_seen and not self._row_to_biases:
+        if not self._row_to_seen and not self._row_to_biases and not self._row_to_processors:
             return {}
         found: dict[int, list[TokenHistory]] = {}
         for index, row in enumerate(self._drawing(arrays, rows)):
             listeners: list[TokenHistory] = [*self._row_to_biases.get(row, ())]
             if row in self._row_to_seen:
                 listeners.append(self._row_to_seen[row])
+            if row in self._row_to_processors:
+                listeners.append(self._row_to_processors[row])
             if listeners:
                 found[index] = listeners
         return found
@@ -178,6 +206,8 @@ class SamplingRows:
         self._fill_penalties(arrays, rows)
         self._fill_biases(arrays, rows)
         self._fill_masks(arrays, rows, row_to_grammar_mask)
+        self._fill_report_ids(arrays, rows)
+        arrays.logits_hook = self._hook(arrays, rows) if self._row_to_processors else None
         return int(arrays.num_logprobs[:count].max(initial=-1))
 
     def _logprob_count(self, asked: int | None) -> int:
@@ -249,6 +279,25 @@ class SamplingRows:
             arrays.mask_row[index] = num_masks
             num_masks += 1
         arrays.uses_masks = num_masks > 0
+
+    def _fill_report_ids(self, arrays: SamplingArrays, rows: Int32Array) -> None:
+        arrays.uses_report_ids = False
+        if not self._row_to_report_ids:
+            return
+        ids = [self._row_to_report_ids.get(row, _NO_IDS) for row in self._drawing(arrays, rows)]
+        arrays.uses_report_ids = any(map(len, ids))
+        if arrays.uses_report_ids:
+            _set_offsets(arrays.report_offsets, [len(part) for part in ids])
+            arrays.report_ids = np.concatenate(ids)
+
+    def _hook(self, arrays: SamplingArrays, rows: Int32Array) -> StepHook | None:
+        """The processors of the rows that draw."""
+        found = {
+            index: self._row_to_processors[row]
+            for index, row in enumerate(self._drawing(arrays, rows))
+            if row in self._row_to_processors
+        }
+        return StepHook(found) if found else None
 
     def _grown(self, masks: UInt32Array, num_rows: int) -> UInt32Array:
         """Room for the masks of `num_rows` rows, those written so far kept."""

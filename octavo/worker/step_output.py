@@ -12,6 +12,7 @@ import numpy.typing as npt
 from octavo.messages.engine import TokenLogprobs
 from octavo.messages.step import ModelRunnerOutput
 from octavo.ops.step import SampleOutputArrays
+from octavo.wording import first_line
 from octavo.worker.input_batch import InputBatch
 
 _FAILURES = {
@@ -67,7 +68,10 @@ def _failures(batch: InputBatch, output: SampleOutputArrays) -> tuple[dict[str, 
     for index in np.flatnonzero(status):
         request_id = batch.request_ids[batch.logit_requests[index]]
         if status[index] == SampleOutputArrays.HOOK_FAILED:
-            failed[request_id] = f"a logits processor failed: {output.hook_error!r}"
+            error = output.hook_errors[int(index)]
+            failed[request_id] = (
+                f"a logits processor failed: {type(error).__name__}: {first_line(error)}"
+            )
             continue
         failed[request_id] = _FAILURES[int(status[index])]
         if status[index] == SampleOutputArrays.NOTHING_ALLOWED:

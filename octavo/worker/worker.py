@@ -19,6 +19,7 @@ from octavo.models.registry import model_class
 from octavo.ops.backend import Backend, CompiledNetwork, Network
 from octavo.ops.interface import Tensor
 from octavo.platforms.cpu import available_memory_bytes
+from octavo.sample.logits_processor import load_logits_processors
 from octavo.sample.recorder import record_sampling
 from octavo.sample.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
@@ -73,6 +74,7 @@ class Worker:
         self._network: CompiledNetwork | None = None
         self._runner: ModelRunner | None = None
         self._kv_config: KVCacheConfig | None = None
+        self._processors = [make(model) for make in load_logits_processors(model.logits_processors)]
 
     def load_model(self) -> None:
         """Opens the device, packs the weights and compiles the network.
@@ -97,11 +99,15 @@ class Worker:
         finally:
             checkpoint.close()
         self._model = model
-        reports_processed = config.logprobs_mode == "processed_logprobs"
 
         def sample(hidden: Tensor) -> None:
             logits = model.logits(hidden)
-            record_sampling(backend.ops, logits, reports_processed=reports_processed)
+            record_sampling(
+                backend.ops,
+                logits,
+                logprobs_mode=config.logprobs_mode,
+                has_processors=bool(config.logits_processors),
+            )
 
         network = Network(model.forward, sample, model.vocab_size, model.kv_layers)
         self._network = backend.compile(
@@ -165,6 +171,7 @@ class Worker:
             max_requests=scheduler.max_num_seqs,
             vocab_size=self._model.vocab_size,
             engine_seed=self._model_config.seed,
+            processors=self._processors,
         )
         states = RequestStates(
             sampling,
