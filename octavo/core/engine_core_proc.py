@@ -29,7 +29,7 @@ from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
 from octavo.core.kv_events import KVEventPublisher
 from octavo.core.phase_timer import PhaseTimer
-from octavo.errors import OctavoError, StartupError
+from octavo.errors import OctavoError, RequestError, StartupError
 from octavo.executor.base import Executor
 from octavo.messages.codec import (
     BadMessage,
@@ -199,7 +199,12 @@ class EngineCoreProc:
             logger.exception("A message was dropped.")
             request_id = request_id_of(frame)
             if request_id is not None:
-                self._refuse(request_id, FinishReason.ERROR, _one_sentence(error))
+                self._refuse(
+                    request_id,
+                    FinishReason.ERROR,
+                    _one_sentence(error),
+                    is_request_error=isinstance(error, RequestError),
+                )
 
     def _add(self, core: EngineCore, request: EngineCoreRequest) -> None:
         if self._drain_until_s is None:
@@ -221,8 +226,16 @@ class EngineCoreProc:
             result.error = error.message
         self._say(EngineCoreOutputs(self._engine_index, utility_result=result))
 
-    def _refuse(self, request_id: str, reason: FinishReason, error: str) -> None:
-        output = EngineCoreOutput(request_id, [], finish_reason=reason, error=error)
+    def _refuse(
+        self, request_id: str, reason: FinishReason, error: str, *, is_request_error: bool = False
+    ) -> None:
+        output = EngineCoreOutput(
+            request_id,
+            [],
+            finish_reason=reason,
+            error=error,
+            is_request_error=is_request_error,
+        )
         self._say(EngineCoreOutputs(self._engine_index, [output], timestamp_s=time.monotonic()))
 
     def _await_config(self) -> EngineConfig:

@@ -110,14 +110,16 @@ class Scheduler:
                 f"{self._max_len}: shorten it, or start the server with a larger "
                 "--kv-cache-memory-bytes."
             )
-            self._ended.append(last_output(request, FinishReason.ERROR, error))
+            last = last_output(request, FinishReason.ERROR, error)
+            last.is_request_error = True
+            self._ended.append(last)
             self._has_news = True
             return
-        self._id_to_request[request.request_id] = request
-        self._structured_output.add(message)
+        self._structured_output.add(message)  # first: it may refuse the request
         request.looks_back = looks_back(
             request.sampling_params
         ) or self._structured_output.constrains(request.request_id)
+        self._id_to_request[request.request_id] = request
         self._waiting.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
