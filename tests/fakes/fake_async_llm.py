@@ -67,6 +67,7 @@ class PlayedCore:
     aborted: list[str] = field(default_factory=list)
     calls: list[tuple[object, ...]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)  # part of a request id -> its failure
+    are_request_errors: bool = False  # the failures are the requests' own mistakes
 
     def __post_init__(self) -> None:
         self._running: dict[str, _Running] = {}
@@ -153,7 +154,13 @@ class PlayedCore:
         request = running.request
         params = request.sampling_params
         if running.error is not None:
-            return EngineCoreOutput(request.request_id, [], FinishReason.ERROR, error=running.error)
+            return EngineCoreOutput(
+                request.request_id,
+                [],
+                FinishReason.ERROR,
+                error=running.error,
+                is_request_error=self.are_request_errors,
+            )
         output = EngineCoreOutput(request.request_id, [])
         if params.prompt_logprobs is not None and running.num_sent == 0:
             output.prompt_logprobs = [

@@ -117,6 +117,17 @@ def test_a_start_that_fails_says_why_and_ends_with_status_1() -> None:
         assert exit_status(core) == 1
 
 
+def test_c13_a_request_that_the_core_finds_wrong_is_told_so_and_the_core_goes_on() -> None:
+    with CoreProcess("refuse") as core:
+        core.start()
+        for name in ("a", "b"):
+            core.add(name)
+            (refused,) = core.finish(name)
+            assert refused.finish_reason is FinishReason.ERROR
+            assert refused.is_request_error
+            assert refused.error == "top_z=7 is too much for this model."
+
+
 def test_a_step_that_fails_sends_last_words_and_ends_with_status_1() -> None:
     with CoreProcess("fail-step") as core:
         core.start()
