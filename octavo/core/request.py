@@ -43,6 +43,7 @@ class Request:
         "client_index",
         "end_token_ids",
         "eos_token_ids",
+        "has_grammar",
         "index",
         "looks_back",
         "max_num_tokens",
@@ -99,6 +100,7 @@ class Request:
         self.num_computed_tokens = 0
         self.num_slots = 0  # tokens for which it has blocks
         self.num_pending_samples = 0
+        self.has_grammar = False
         self.looks_back = False  # must know its last token before the next is scheduled
         self.block_hashes: list[bytes] = []  # of the full blocks of all_token_ids, as far as made
 

@@ -116,9 +116,8 @@ class Scheduler:
             self._has_news = True
             return
         self._structured_output.add(message)  # first: it may refuse the request
-        request.looks_back = looks_back(
-            request.sampling_params
-        ) or self._structured_output.constrains(request.request_id)
+        request.has_grammar = self._structured_output.constrains(request.request_id)
+        request.looks_back = request.has_grammar or looks_back(request.sampling_params)
         self._id_to_request[request.request_id] = request
         self._waiting.add(request)
 
@@ -280,7 +279,6 @@ class Scheduler:
             requests = [request for request in requests if request not in step.void]
         if result.prompt_logprobs:
             self._gather_prompt_logprobs(result.prompt_logprobs, requests)
-        must_end = self._structured_output.accept(result.sampled_token_ids)
         outputs, ended = [], False
         sampled, finished = result.sampled_token_ids, RequestStatus.FINISHED
         for request in requests:
@@ -307,8 +305,8 @@ class Scheduler:
                 output.logprobs = result.logprobs.get(request.request_id)
             if num_before == request.num_prompt_tokens:
                 add_first_facts(output, request)
-            if stop is None and request.request_id in must_end:
-                stop = FinishReason.STOP, None
+            if stop is None and request.has_grammar:
+                stop = self._stop_of_grammar(request.request_id, token_ids)
             if stop is not None:
                 self._end(request)
                 ended = True
@@ -316,6 +314,12 @@ class Scheduler:
         if ended:
             self._drop_ended_from_running()
         return outputs
+
+    def _stop_of_grammar(
+        self, request_id: str, token_ids: list[int]
+    ) -> tuple[FinishReason, int | None] | None:
+        must_end = self._structured_output.accept(request_id, token_ids)
+        return (FinishReason.STOP, None) if must_end else None
 
     def take_outputs(self) -> list[EngineCoreOutput]:
         """The last outputs of requests that ended outside a step."""
@@ -366,7 +370,6 @@ class Scheduler:
         What they should have written into blocks is not there. Blocks that became findable with the
         step lose their names; requests that found them already compute everything again.
         """
-        spoiled: set[int] = set()
         for request in step.requests:
             message = failed.get(request.request_id)
             if message is not None and not request.is_finished:
@@ -377,18 +380,26 @@ class Scheduler:
                 last = last_output(request, FinishReason.ERROR, message)
                 last.is_request_error = is_request_error
                 self._ended.append(last)
-                spoiled |= self._unname_unproven(request, step)
         self._drop_ended_from_running()
+        unproven = (step, *self._in_flight)
+        spoiled: set[int] = set()
+        for request in {request for part in unproven for request in part.requests}:
+            # what those who have left since had read, nobody knows any more
+            if request.status is not RequestStatus.RUNNING:
+                spoiled |= self._disown(request, unproven)
         while spoiled:  # who holds a spoiled block has spoiled those it has computed since
             holders = [r for r in self._running if self._kv.holds_any(r, spoiled)]
             spoiled = set()
             for request in reversed(holders):
-                request.num_pending_samples = 0  # its tokens on their way are wrong
-                step.void.add(request)
                 self._preempt(request)
-                spoiled |= self._unname_unproven(request, step)
+                spoiled |= self._disown(request, unproven)
 
-    def _unname_unproven(self, request: Request, step: ScheduledStep) -> set[int]:
-        """Takes back the names that a request's blocks got with `step` or a later one."""
-        blocks = [b for s in (step, *self._in_flight) for b in s.named.get(request, ())]
-        return self._kv.unname(blocks)
+    def _disown(self, request: Request, unproven: Collection[ScheduledStep]) -> set[int]:
+        """Takes back everything that came of a request that does not run: the tokens on their way,
+        and the names its blocks got. Returns those of the blocks that somebody holds."""
+        request.num_pending_samples = 0
+        if not request.num_output_tokens:
+            request.prompt_logprobs.clear()
+        for step in unproven:
+            step.void.add(request)
+        return self._kv.unname([b for step in unproven for b in step.named.get(request, ())])

@@ -9,7 +9,6 @@ Knows nothing of: blocks, budgets, sockets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from octavo.messages.engine import EngineCoreRequest
@@ -31,8 +30,8 @@ class StructuredOutputManager(Protocol):
     def masks(self, request_ids: list[str]) -> GrammarStep | None:
         """Masks for those of `request_ids` (which sample in this step) that have a grammar."""
 
-    def accept(self, sampled_token_ids: Mapping[str, list[int]]) -> frozenset[str]:
-        """Advances grammars by a step's new tokens; returns the requests that must end now."""
+    def accept(self, request_id: str, token_ids: list[int]) -> bool:
+        """Advances a request's grammar by its new tokens; True if the request must end now."""
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
@@ -53,11 +52,8 @@ class NoStructuredOutput:
     def masks(self, request_ids: list[str]) -> GrammarStep | None:
         return None
 
-    def accept(self, sampled_token_ids: Mapping[str, list[int]]) -> frozenset[str]:
-        return _NONE
+    def accept(self, request_id: str, token_ids: list[int]) -> bool:
+        return False
 
     def forget(self, request_id: str) -> None:
         pass
-
-
-_NONE: frozenset[str] = frozenset()

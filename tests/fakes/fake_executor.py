@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from octavo.executor.base import Executor
+from octavo.messages.engine import TokenLogprobs
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 
@@ -47,6 +48,8 @@ class Row:
     block_ids: list[list[int]]
     num_computed_tokens: int
     checksums: list[int]
+    num_prompt_tokens: int
+    is_resumed: bool
     failure: str | None = None
 
     def append(self, token_id: int) -> None:
@@ -75,6 +78,7 @@ class FakeExecutor(Executor):
         self.rows: dict[str, Row] = {}
         self.fail_next: dict[str, str] = {}  # request_id -> message, for the next step
         self.unservable: set[str] = set()  # failures that the request asked for
+        self.reports_prompt_logprobs = False  # of every request, as a worker does
         self.kv_config: KVCacheConfig | None = None
         self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
         self._available_bytes = available_bytes
@@ -126,11 +130,14 @@ class FakeExecutor(Executor):
         }
         self._write_slots(scheduled, failed)
         sampled: dict[str, list[int]] = {}
+        scores: dict[str, list[TokenLogprobs | None]] = {}
         for request_id, count in scheduled.num_scheduled_tokens.items():
             row = self.rows[request_id]
             end = row.num_computed_tokens + count
             assert end <= len(row.token_ids), "a token was scheduled that does not exist"
             sampled[request_id] = []
+            if self.reports_prompt_logprobs:
+                scores[request_id] = _scores(row, row.num_computed_tokens, end)
             is_sound = row.failure is None and self._reads_its_prefix(row, end)
             if end == len(row.token_ids):
                 token_id = row.checksums[-1] % VOCAB_SIZE if is_sound else VOCAB_SIZE
@@ -141,7 +148,10 @@ class FakeExecutor(Executor):
         result: Future[ModelRunnerOutput] = Future()
         result.set_result(
             ModelRunnerOutput(
-                sampled, failed=failed or None, unservable=sorted(self.unservable & set(failed))
+                sampled,
+                prompt_logprobs=scores or None,
+                failed=failed or None,
+                unservable=sorted(self.unservable & set(failed)),
             )
         )
         return result
@@ -196,8 +206,26 @@ class FakeExecutor(Executor):
         return block * block_size + position % block_size
 
 
+def _scores(row: Row, start: int, end: int) -> list[TokenLogprobs | None]:
+    """Position p scores token p + 1; a resumed request has reported all of them."""
+    if row.is_resumed:
+        return []
+    first: list[TokenLogprobs | None] = [None] if start == 0 else []
+    return first + [
+        TokenLogprobs([row.token_ids[position + 1]], [0.0], [1])
+        for position in range(start, min(end, row.num_prompt_tokens - 1))
+    ]
+
+
 def _row(new: NewRequestData) -> Row:
-    row = Row([], [list(table) for table in new.block_ids], new.num_computed_tokens, [0])
+    row = Row(
+        [],
+        [list(table) for table in new.block_ids],
+        new.num_computed_tokens,
+        [0],
+        new.num_prompt_tokens,
+        is_resumed=len(new.token_ids) > new.num_prompt_tokens,
+    )
     for token_id in new.token_ids:
         row.append(token_id)
     return row

@@ -122,6 +122,82 @@ def test_a_victim_that_was_already_scheduled_in_the_step_leaves_it() -> None:
     assert sum(stats.num_preemptions for stats in run.stats) > 0
 
 
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("reserve", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_prompt_longer_than_a_step_does_not_bounce_in_a_tight_cache(
+    policy: str, reserve: bool, depth: int
+) -> None:
+    """Case C97: preemptions are bounded, and every few steps somebody gets a token."""
+    run = engine(
+        num_blocks=9,
+        max_model_len=32,
+        max_num_batched_tokens=6,
+        max_num_seqs=4,
+        policy=policy,
+        scheduler_reserve_full_isl=reserve,
+        depth=depth,
+    )
+    prompts = {name: [ord(name)] * 20 for name in "abcd"}
+    run.add(*(core_request(name, prompt, max_tokens=12) for name, prompt in prompts.items()))
+    steps_without_a_token = 0
+    while run.core.has_work:
+        before = sum(map(len, run.outputs.values()))
+        run.step()
+        is_idle = sum(map(len, run.outputs.values())) == before
+        steps_without_a_token = steps_without_a_token + 1 if is_idle else 0
+        assert steps_without_a_token <= 6
+    for name, prompt in prompts.items():
+        assert run.tokens(name) == solo_output(prompt, 12)
+    # each takes a block of another one: a request makes at most 3 beyond its prompt
+    assert sum(stats.num_preemptions for stats in run.stats) <= 4 * 3
+
+
+def test_a_victim_of_its_own_need_does_not_end_the_step_for_others() -> None:
+    """By priority a victim need not be the last in line."""
+    run = engine(num_blocks=5, max_model_len=16, policy="priority", caching=False)
+    run.add(core_request("low", [1] * 7, max_tokens=8, priority=9))
+    run.step()
+    run.add(core_request("high", [2] * 5, max_tokens=8, priority=1))
+    assert scheduled(run.step()) == {"low": 1, "high": 5}
+    assert scheduled(run.step()) == {"high": 1}  # "low" needs a third block
+    run.finish()
+    assert run.tokens("low") == solo_output([1] * 7, 8)
+
+
+def test_what_an_aborted_request_failed_to_write_is_not_read() -> None:
+    """It leaves while its step is on its way, and the step fails."""
+    run = engine(depth=2, max_num_batched_tokens=8)
+    prompt = list(range(40))
+    run.add(core_request("a", prompt))
+    run.step()  # two steps are computed
+    run.executor.fail_next = {"a": "broken"}
+    run.step()  # the third fails, which nobody has seen yet
+    run.core.abort_requests(["a"])
+    run.add(core_request("b", prompt))
+    run.finish()
+    assert run.tokens("b") == solo_output(prompt, 5)
+    assert run.outputs["b"][0].num_cached_tokens == 24  # at first; 8 of them are computed again
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_prompt_logprobs_of_a_preempted_request_come_once_and_complete(depth: int) -> None:
+    """Preempted in the middle of its prompt, after it, and after its first token."""
+    for num_steps in range(1, 6):
+        run = engine(max_num_batched_tokens=8, depth=depth)
+        run.executor.reports_prompt_logprobs = True
+        prompt = list(range(20))
+        run.add(core_request("a", prompt, prompt_logprobs=0, max_tokens=6))
+        for _ in range(num_steps):
+            run.step()
+        run.core.reset_prefix_cache(preempt_running=True)
+        run.finish()
+        assert run.tokens("a") == solo_output(prompt, 6)
+        got = [output.prompt_logprobs for output in run.outputs["a"] if output.prompt_logprobs]
+        assert len(got) == 1
+        assert [e and e.token_ids for e in got[0]] == [None, *([n] for n in prompt[1:])]
+
+
 def test_a_request_is_admitted_only_if_its_whole_prompt_will_fit() -> None:
     run = engine(num_blocks=9, max_model_len=32, max_num_batched_tokens=8)
     run.add(core_request("a", [1] * 20, max_tokens=4), core_request("b", [2] * 20, max_tokens=4))
