@@ -8,6 +8,8 @@ Runs in: API process. Owns: what a choice has said so far. Knows nothing of: wir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from octavo.outputs import CompletionOutput, PositionLogprobs
@@ -19,7 +21,7 @@ class ContentDelta(msgspec.Struct, gc=False):
 
     text: str
     token_ids: list[int]
-    logprobs: list[PositionLogprobs] | None = None
+    logprobs: Sequence[PositionLogprobs] | None = None
 
 
 class Finish(msgspec.Struct, gc=False):
