@@ -14,7 +14,7 @@ import msgspec
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request
 from octavo.core.step_limit import StepLoad
-from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.messages.step import NewRequestData, SchedulerOutput
 
 #: what is in the step, tokens wanted, tokens of the request before them -> tokens it may have
 ChunkSize = Callable[[StepLoad, int, int], int]
@@ -61,7 +61,7 @@ class StepBuilder:
         self._chunk_size = chunk_size
         self._has_chunks = False
         self._picked: list[tuple[Request, int, list[list[int]]]] = []
-        self._running: list[RunningRequestData] = []
+        self._new_block_ids: dict[str, list[list[int]]] = {}
         self._new: list[NewRequestData] = []
         self._requests: list[Request] = []
         self._num_scheduled: dict[str, int] = {}
@@ -92,10 +92,10 @@ class StepBuilder:
     def seal_running(self) -> None:
         """No running request is added or withdrawn after this."""
         picked, self._picked = self._picked, []
-        self._running = [
-            RunningRequestData(r.request_id, blocks, r.num_computed_tokens)
-            for r, _, blocks in picked
-        ]
+        no_new_blocks = self._kv.no_new_blocks
+        for request, _, blocks in picked:
+            if blocks is not no_new_blocks:
+                self._new_block_ids[request.request_id] = blocks
         self._advance(picked)
 
     def add_new(self, request: Request, num_tokens: int, tables: list[list[int]]) -> None:
@@ -108,7 +108,7 @@ class StepBuilder:
         """Makes the message."""
         total = sum(self._num_scheduled.values())
         output = SchedulerOutput(
-            self._new, self._running, self._num_scheduled, total, finished_request_ids
+            self._new, self._new_block_ids, self._num_scheduled, total, finished_request_ids
         )
         load = self._load() if self._has_chunks else StepLoad(total)
         return ScheduledStep(output, self._requests, load, self._named)

@@ -70,7 +70,8 @@ class InputBatch:
         self._fill_tokens(num_scheduled)
         self._choose_logit_rows(num_scheduled)
         self._fill_sampling(scheduled)
-        self._states.count_drawn(self.rows[self._drawing])
+        seq_lens = self.step.seq_lens[: len(self.rows)]
+        self._states.advance(self.rows, seq_lens, self.rows[self._drawing])
 
     def _fill_tokens(self, num_scheduled: Int32Array) -> None:
         states, step, rows = self._states, self.step, self.rows

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import Int32Array
 from octavo.sample.sampling_rows import SamplingRows
 
@@ -64,8 +64,8 @@ class RequestStates:
             self._remove(request_id)
         for new in step.new_requests:
             self._add(new)
-        for running in step.running_requests:
-            self._advance(running)
+        for request_id, block_ids in step.new_block_ids.items():
+            self._extend_blocks(self._id_to_row[request_id], block_ids)
 
     def rows(self, request_ids: Sequence[str]) -> Int32Array:
         """[R] the rows of these requests."""
@@ -83,9 +83,18 @@ class RequestStates:
         """
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
 
-    def count_drawn(self, rows: Int32Array) -> None:
-        """The step in preparation draws a token in each of these rows."""
-        self.num_tokens[rows] += 1
+    def advance(
+        self, rows: Int32Array, num_computed_tokens: Int32Array, drawing_rows: Int32Array
+    ) -> None:
+        """A step has been prepared.
+
+        Args:
+            rows: [R] its requests.
+            num_computed_tokens: [R] computed tokens after it.
+            drawing_rows: [D] those of the rows in which it draws a token.
+        """
+        self.num_computed_tokens[rows] = num_computed_tokens
+        self.num_tokens[drawing_rows] += 1
 
     def _add(self, new: NewRequestData) -> None:
         assert new.request_id not in self._id_to_row, f"request {new.request_id} is known already"
@@ -107,11 +116,6 @@ class RequestStates:
             output_token_ids=new.token_ids[num_prompt_tokens:],
             eos_token_ids=new.eos_token_ids,
         )
-
-    def _advance(self, running: RunningRequestData) -> None:
-        row = self._id_to_row[running.request_id]
-        self.num_computed_tokens[row] = running.num_computed_tokens
-        self._extend_blocks(row, running.new_block_ids)
 
     def _extend_blocks(self, row: int, block_ids: list[list[int]]) -> None:
         for group, ids in enumerate(block_ids):

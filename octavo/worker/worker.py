@@ -216,11 +216,11 @@ class Worker:
             block_ids=[list(range(num_blocks)) for _ in kv.groups],
             num_computed_tokens=0,
         )
-        scheduled = SchedulerOutput([new], [], {_WARM_UP_ID: num_tokens}, num_tokens, [])
+        scheduled = SchedulerOutput([new], {}, {_WARM_UP_ID: num_tokens}, num_tokens, [])
         start = time.perf_counter()
         self.execute_model(scheduled)
         elapsed_s = time.perf_counter() - start
-        self.execute_model(SchedulerOutput([], [], {}, 0, [_WARM_UP_ID]))
+        self.execute_model(SchedulerOutput([], {}, {}, 0, [_WARM_UP_ID]))
         return elapsed_s * max_tokens / num_tokens
 
     def prepare(self, scheduled: SchedulerOutput) -> PreparedStep:

@@ -162,10 +162,9 @@ class FakeExecutor(Executor):
         for new in scheduled.new_requests:
             assert new.request_id not in self.rows
             self.rows[new.request_id] = _row(new)
-        for running in scheduled.running_requests:
-            row = self.rows[running.request_id]
-            assert row.num_computed_tokens == running.num_computed_tokens
-            for table, new_blocks in zip(row.block_ids, running.new_block_ids, strict=True):
+        for request_id, block_ids in scheduled.new_block_ids.items():
+            row = self.rows[request_id]
+            for table, new_blocks in zip(row.block_ids, block_ids, strict=True):
                 table.extend(new_blocks)
         assert sum(scheduled.num_scheduled_tokens.values()) == (
             scheduled.total_num_scheduled_tokens

@@ -341,8 +341,8 @@ class World:
         cap = self.config.long_prefill_token_threshold
         if cap and len(self.alive) > 1:
             assert max(counts.values()) <= cap
-        known = [running.request_id for running in output.running_requests]
-        assert [*known, *(new.request_id for new in output.new_requests)] == list(counts)
+        new_ids = [new.request_id for new in output.new_requests]
+        assert not new_ids or list(counts)[-len(new_ids) :] == new_ids, "who runs comes first"
 
     def check_nobody_is_left_out(self, output: SchedulerOutput, budget: int) -> None:
         """With budget left, every running request is in the step, unless its token is on its way
@@ -363,6 +363,10 @@ class World:
         pool, held = self.kv._pool, self.kv._held  # the books are nobody's business outside
         running = {request.request_id: request for request in self.scheduler._running}
         assert running.keys() == held.keys(), "who does not run holds blocks"
+        for request_id, row in self.executor.rows.items():
+            if request_id in running:
+                computed = running[request_id].num_computed_tokens
+                assert computed == row.num_computed, "the worker is somewhere else"
         tables = [table for entry in held.values() for table in entry.tables]
         holders = Counter(chain.from_iterable(tables))
         del holders[NULL_BLOCK]

@@ -131,10 +131,8 @@ class SlotExecutor:
             assert new.request_id not in self.rows
             self.rows[new.request_id] = SlotRow(new, self._salts[new.request_id])
         assert len(self.rows) <= self._max_num_seqs, "more requests than rows"
-        for running in step.running_requests:
-            row = self.rows[running.request_id]
-            assert row.num_computed == running.num_computed_tokens
-            for table, new_blocks in zip(row.tables, running.new_block_ids, strict=True):
+        for request_id, block_ids in step.new_block_ids.items():
+            for table, new_blocks in zip(self.rows[request_id].tables, block_ids, strict=True):
                 table.extend(new_blocks)
 
     def _write(self, row: SlotRow, count: int) -> None:

@@ -15,7 +15,6 @@ from octavo.messages.kv_cache import KVCacheConfig
 from octavo.messages.step import (
     ModelRunnerOutput,
     NewRequestData,
-    RunningRequestData,
     SchedulerOutput,
 )
 from octavo.ops.backend import Backend
@@ -145,16 +144,12 @@ class WorkerRig:
     def step(self, name_to_count: Mapping[str, int]) -> ModelRunnerOutput:
         """One step that computes this many tokens of each request, in this order."""
         scheduled = SchedulerOutput(
-            [], [], dict(name_to_count), sum(name_to_count.values()), self._finished
+            [], {}, dict(name_to_count), sum(name_to_count.values()), self._finished
         )
         self._finished = []
         for name in name_to_count:
             request = self._requests[name]
-            if request.is_known:
-                scheduled.running_requests.append(
-                    RunningRequestData(name, [[] for _ in request.blocks], request.num_computed)
-                )
-            else:
+            if not request.is_known:
                 scheduled.new_requests.append(self._new(name, request))
         output = self.worker.execute_model(scheduled)
         for name, count in name_to_count.items():

@@ -4,7 +4,6 @@ from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.request import Request
 from octavo.core.scheduled_step import StepBuilder
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
-from octavo.messages.step import RunningRequestData
 from tests.fakes.requests import core_request
 
 
@@ -48,7 +47,7 @@ def test_the_message_says_where_requests_were_and_leaves_them_where_they_will_be
     step.add_running(a, 5, [[7]])
     step.seal_running()
     scheduled = step.build(["gone"])
-    assert scheduled.output.running_requests == [RunningRequestData("a", [[7]], 2)]
+    assert scheduled.output.new_block_ids == {"a": [[7]]}
     assert scheduled.output.finished_request_ids == ["gone"]
     assert scheduled.output.total_num_scheduled_tokens == 5
     assert a.num_computed_tokens == 7

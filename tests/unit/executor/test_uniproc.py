@@ -23,7 +23,7 @@ def rig() -> Iterator[WorkerRig]:
 
 def step() -> SchedulerOutput:
     new = NewRequestData("a", [1, 2, 3], 3, GREEDY, [[1]], 0)
-    return SchedulerOutput([new], [], {"a": 3}, 3, [])
+    return SchedulerOutput([new], {}, {"a": 3}, 3, [])
 
 
 def test_a_step_is_done_when_its_future_is_returned(rig: WorkerRig) -> None:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import SampleOutputArrays
 from octavo.sampling_params import SamplingParams
 from octavo.worker.model_runner import StepAborted
 from tests.fakes.fake_network import next_token
-from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Rig, new, running
+from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Known, Rig, new, running
 
 
 def test_a_prompt_is_laid_out_and_its_last_token_draws(rig: Rig) -> None:
@@ -65,7 +65,7 @@ def test_a_cached_prefix_is_not_computed_again(rig: Rig) -> None:
 
 def test_a_step_without_tokens_only_forgets(rig: Rig) -> None:
     rig.step((new("a", [10], [1]), 1))
-    output = rig.runner.execute_model(SchedulerOutput([], [], {}, 0, ["a"]))
+    output = rig.runner.execute_model(SchedulerOutput([], {}, {}, 0, ["a"]))
     assert output.sampled_token_ids == {}
     assert len(rig.network.steps) == 1
     assert len(rig.states) == 0
@@ -160,7 +160,7 @@ def test_chunks_and_company_do_not_change_what_is_drawn(
     generated: dict[int, list[int]] = {n: [] for n in computed}
     known: set[int] = set()
     while any(len(tokens) < num_outputs for tokens in generated.values()):
-        parts: list[tuple[NewRequestData | RunningRequestData, int]] = []
+        parts: list[tuple[NewRequestData | Known, int]] = []
         budget = MAX_TOKENS
         for n, prompt in enumerate(prompts):
             left = len(prompt) + len(generated[n]) - computed[n]
