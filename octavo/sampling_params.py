@@ -212,7 +212,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _invalid(name, value, "must be an integer")
         for name in _NUMBERS:
             value = getattr(self, name)
-            if type(value) is not float and type(value) is not int:
+            if isinstance(value, float):
+                setattr(self, name, float(value))  # numpy's are floats, and cannot be sent
+            elif type(value) is not int:
                 raise _invalid(name, value, "must be a number")
 
     def _check(self) -> None:

@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,6 +170,11 @@ def test_asked_ids_say_how_many_logprobs_there_are() -> None:
     assert SamplingParams().num_logprobs is None
     with pytest.raises(InvalidParameter, match="must equal the 2 of logprob_token_ids"):
         SamplingParams(logprob_token_ids=[4, 5], logprobs=3)
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    params = SamplingParams(temperature=np.float64(0.5), top_p=np.float64(0.25))
+    assert (type(params.temperature), type(params.top_p)) == (float, float)
 
 
 # ---- from_optional and clone
