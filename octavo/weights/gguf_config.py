@@ -21,6 +21,11 @@ from octavo.wording import shown
 DEFAULT_ROPE_THETA: Final = 10000.0
 MAX_SIZE: Final = 1 << 31
 MAX_F32: Final = 3.4e38
+#: tokens that end a turn or a text, in every vocabulary that has them
+END_TOKENS: Final = (
+    "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>",
+    "<end_of_utterance>",
+)  # fmt: skip
 GEMMA3_PATTERN: Final = 6  # one full layer after five sliding ones; older files do not say
 GEMMA3_27B_LAYERS: Final = 62
 #: the same in all of Llama 3.1, 3.2 and 3.3; the metadata does not hold them
@@ -68,10 +73,20 @@ def gguf_config(gguf: GGUFFile, tensors: dict[str, TensorInfo]) -> dict[str, Any
 
 
 def gguf_eos_token_ids(gguf: GGUFFile, vocab_size: int) -> list[int]:
-    """Ids that end generation: end of sequence, of turn and of message, without duplicates. Ids
-    outside the vocabulary stand for "none" in some files."""
+    """Ids that end generation, without duplicates: what the file names as end of sequence, of turn
+    and of message, and, since many files name only the first, tokens that mean nothing else.
+
+    Ids outside the vocabulary stand for "none" in some files. Source of the rule: llama.cpp,
+    llama-vocab.cpp.
+    """
+    tokens = gguf.array("tokenizer.ggml.tokens")
+    found = tokens.indices_of(END_TOKENS) if tokens is not None else []
+    return list(dict.fromkeys([*_named_end_ids(gguf, vocab_size), *found]))
+
+
+def _named_end_ids(gguf: GGUFFile, vocab_size: int) -> list[int]:
     ids = [gguf.integer(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
-    return list(dict.fromkeys(i for i in ids if i is not None and 0 <= i < vocab_size))
+    return [i for i in ids if i is not None and 0 <= i < vocab_size]
 
 
 class _ConfigReader:
@@ -103,7 +118,7 @@ class _ConfigReader:
         if epsilon is None:
             raise gguf.damaged(f"it lacks {self._prefix}.attention.layer_norm_rms_epsilon")
         vocab_size = self._vocab_size()
-        eos_ids = gguf_eos_token_ids(gguf, vocab_size)
+        end_ids = _named_end_ids(gguf, vocab_size)
         config: dict[str, Any] = {
             "architectures": [self._architecture.hf_architecture],
             "model_type": self._architecture.model_type,
@@ -123,7 +138,7 @@ class _ConfigReader:
             "attention_bias": "blk.0.attn_q.bias" in self._tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self._tensors,
             "bos_token_id": gguf.integer("tokenizer.ggml.bos_token_id"),
-            "eos_token_id": eos_ids[0] if eos_ids else None,
+            "eos_token_id": end_ids[0] if end_ids else None,
             **self._architecture.implied_config,
         }
         more_keys = _MORE_KEYS.get(self._prefix)
