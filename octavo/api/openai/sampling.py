@@ -91,7 +91,8 @@ def beam_search_params(
     """
     for name in _NOT_WITH_BEAMS:
         value = getattr(request, name)
-        if value is not None and value != 0 and value not in ("", [], {}):
+        asks_nothing = value in (None, "", [], {}) or (name == "min_tokens" and value == 0)
+        if not asks_nothing:
             raise InvalidParameter(
                 f"`{name}` is not supported with beam search. (parameter={name})", param=name
             )
