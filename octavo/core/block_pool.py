@@ -116,10 +116,11 @@ class BlockPool:
         What they held before can no longer be found.
         """
         assert count <= len(self._free), f"{count} blocks wanted, {len(self._free)} free"
-        blocks = []
+        free, keys, blocks = self._free, self._keys, []
         for _ in range(count):
-            block = self._free.pop()
-            self._forget_key(block)
+            block = free.pop()
+            if keys[block] is not None:
+                self._forget_key(block)
             self._ref_counts[block] = 1
             blocks.append(block)
         return blocks

@@ -69,10 +69,9 @@ class KVCacheManager:
         self._events = events or NoKVEvents()
         self._pool = BlockPool(config.num_blocks, self._events)
         self._windows = tuple(group.sliding_window for group in config.groups)
+        self._sliding = [(g, w) for g, w in enumerate(self._windows) if w is not None]
         self._layout = KVCacheLayout(config.block_size, self._windows, max_num_batched_tokens)
         self._held: dict[str, HeldBlocks] = {}
-        #: what a request that has room gets; not to be changed
-        self.no_new_blocks: list[list[int]] = [[] for _ in config.groups]
 
     @property
     def usage(self) -> float:
@@ -184,12 +183,15 @@ class KVCacheManager:
         """
         held = self._held[request.request_id]
         missing = -(-(num_tokens - request.num_slots) // self.block_size)
-        self._expire(held, request.num_computed_tokens)
-        if missing * len(self._windows) > self._pool.num_free_blocks:
+        if self._sliding:
+            self._expire(held, request.num_computed_tokens)
+        pool, new_blocks = self._pool, []
+        if missing * len(held.tables) > pool.num_free_blocks:
             return None
-        new_blocks = [self._pool.take(missing) for _ in self._windows]
-        for table, blocks in zip(held.tables, new_blocks, strict=True):
-            table.extend(blocks)
+        for table in held.tables:
+            blocks = pool.take(missing)
+            table += blocks
+            new_blocks.append(blocks)
         request.num_slots += missing * self.block_size
         return new_blocks
 
@@ -210,16 +212,16 @@ class KVCacheManager:
             return []
         self._extend_hashes(request, num_full)
         held.num_named = num_full
-        named = []
+        named: list[int] = []
+        hashes, name = request.block_hashes, self._pool.name
         for group, table in enumerate(held.tables):
-            indices = [
-                index
-                for index, block in enumerate(table[first:num_full], first)
-                if block != NULL_BLOCK
-                and self._pool.name(block, group_key(request.block_hashes[index], group))
-            ]
+            indices = []
+            for index in range(first, num_full):  # mostly one
+                block = table[index]
+                if block != NULL_BLOCK and name(block, group_key(hashes[index], group)):
+                    indices.append(index)
+                    named.append(block)
             if indices:
-                named += [table[index] for index in indices]
                 self._events.stored(request, group, indices)
         return named
 
@@ -299,9 +301,7 @@ class KVCacheManager:
 
     def _expire(self, held: HeldBlocks, num_computed_tokens: int) -> None:
         """Gives back blocks of sliding groups that end before the window of the next token."""
-        for group, window in enumerate(self._windows):
-            if window is None:
-                continue
+        for group, window in self._sliding:
             first_visible = max(0, num_computed_tokens - window + 1) // self.block_size
             table, gone = held.tables[group], held.num_expired[group]
             if first_visible > gone:

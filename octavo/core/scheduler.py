@@ -173,7 +173,6 @@ class Scheduler:
         """
         step = StepBuilder(token_budget, self._kv, chunk_size)
         none_preempted = self._schedule_running(step)
-        step.seal_running()
         if none_preempted:
             self._waiting.admit(step, self._running, max_chunk=self._long_prefill_cap())
         if not step:
@@ -188,7 +187,7 @@ class Scheduler:
     def _schedule_running(self, step: StepBuilder) -> bool:
         """Gives running requests their tokens. False if one had to be preempted: then no waiting
         request is admitted in this step, or it would take the place of the preempted one."""
-        running, no_new_blocks = self._running, self._kv.no_new_blocks
+        running, add = self._running, step.add
         cap = self._long_prefill_cap()
         index, none_preempted = 0, True
         while index < len(running) and step.token_budget > 0:
@@ -203,16 +202,16 @@ class Scheduler:
                 if not num_tokens:
                     index += 1
                     continue
-            blocks: list[list[int]] | None = no_new_blocks
             if computed + num_tokens > request.num_slots:
                 blocks = self._kv.extend(request, computed + num_tokens)
-            if blocks is None:
-                none_preempted = False
-                blocks = self._extend_by_preempting(request, computed + num_tokens, step)
-                if blocks is None:  # it was the victim itself; others may have room
-                    continue
-                index = running.index(request)
-            step.add_running(request, num_tokens, blocks)
+                if blocks is None:
+                    none_preempted = False
+                    blocks = self._extend_by_preempting(request, computed + num_tokens, step)
+                    if blocks is None:  # it was the victim itself; others may have room
+                        continue
+                    index = running.index(request)
+                step.add_blocks(request, blocks)
+            add(request, num_tokens)
             index += 1
         return none_preempted
 

@@ -108,17 +108,14 @@ def preempted_requests_go_to_the_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_pending_sample_counts_twice(patch: pytest.MonkeyPatch) -> None:
-    advance = StepBuilder._advance
+    add = StepBuilder.add
 
-    def counts_again(
-        self: StepBuilder, entries: list[tuple[Request, int, list[list[int]]]]
-    ) -> None:
-        before = [request.num_pending_samples for request, _, _ in entries]
-        advance(self, entries)
-        for (request, _, _), number in zip(entries, before, strict=True):
-            request.num_pending_samples += request.num_pending_samples > number
+    def counts_again(self: StepBuilder, request: Request, num_tokens: int) -> None:
+        before = request.num_pending_samples
+        add(self, request, num_tokens)
+        request.num_pending_samples += request.num_pending_samples > before
 
-    patch.setattr(StepBuilder, "_advance", counts_again)
+    patch.setattr(StepBuilder, "add", counts_again)
 
 
 def a_block_is_named_one_token_early(patch: pytest.MonkeyPatch) -> None:
