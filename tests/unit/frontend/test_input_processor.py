@@ -221,6 +221,31 @@ def test_a_bad_word_with_its_own_spaced_token_is_banned_in_both_forms() -> None:
     assert params.bad_words_token_ids == [[7], [8]]
 
 
+def test_a_bad_word_without_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="at least one token") as caught:
+        process(bad_words=[" "])
+    assert caught.value.param == "bad_words"
+
+
+def test_asked_ids_are_counted_checked_and_may_be_more_than_max_logprobs() -> None:
+    assert process(logprob_token_ids=list(range(100))).sampling_params.logprobs == 100
+    with pytest.raises(InvalidParameter) as caught:
+        process(logprob_token_ids=[VOCAB_SIZE])
+    assert caught.value.param == "logprob_token_ids"
+
+
+def test_stop_tokens_named_twice_count_once() -> None:
+    assert process(stop_token_ids=[5, 6, 5]).sampling_params.stop_token_ids == [5, 6]
+
+
+def test_logits_processors_look_at_parameters_before_the_core_does() -> None:
+    under_test = processor(logits_processors=["tests.fakes.processors:Favour"])
+    assert process(under_test=under_test, extra_args={"favoured_token": 5})
+    with pytest.raises(InvalidParameter, match="favoured_token must be a token id") as caught:
+        process(under_test=under_test, extra_args={"favoured_token": "x"})
+    assert caught.value.param == "vllm_xargs"
+
+
 @pytest.mark.parametrize("words", [["x"] * 129, ["x" * 1025], ["x" * 70_000]])
 def test_too_many_bad_words_are_refused(words: list[str]) -> None:
     with pytest.raises(InvalidParameter, match="bad_words has") as caught:
