@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from octavo.config.args import EngineArgs
+from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
 from octavo.envs import read_environ
 from octavo.frontend.core_client import InprocClient
@@ -33,7 +34,16 @@ def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | No
     env = read_environ()
     for warning in (*args.warnings, *env.warnings):
         logger.warning("%s", warning)
-    config = find_engine_config(args, env)
+    return engine_of(find_engine_config(args, env))
+
+
+def engine_of(config: EngineConfig) -> tuple[OfflineEngine, ChatTemplate | None]:
+    """The same for a configuration that is there already.
+
+    Raises:
+        ConfigError: the chat template is broken.
+        StartupError: the model cannot be loaded.
+    """
     for note in config.notes:
         logger.info("%s", note)
     model = config.model
