@@ -23,7 +23,13 @@ from octavo.core.phase_timer import PhaseTimer
 from octavo.core.scheduler import Scheduler
 from octavo.core.step_limit import StepLimit
 from octavo.executor.base import Executor
-from octavo.messages.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, Ready
+from octavo.messages.engine import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    Ready,
+    StepTimes,
+)
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
@@ -59,8 +65,10 @@ class EngineCore:
         self._executor = executor
         self._publisher = kv_events
         self._depth = config.scheduler.depth
+        assert self._depth in (1, 2), "more steps on their way than the scheduler knows to undo"
         self._engine_index = engine_index
         self._in_flight: deque[Future[ModelRunnerOutput]] = deque()
+        self.times = StepTimes()
         self._step_began_s = 0.0  # the oldest step on its way: when it could begin to compute
         self._log_steps = config.observability.enable_logging_iteration_details
         self._notes: list[str] = []
@@ -138,6 +146,7 @@ class EngineCore:
         Raises:
             Exception: the step could not run. The engine cannot go on; the cause is in it.
         """
+        start_s = time.monotonic()
         scheduler = self._scheduler
         while len(self._in_flight) < self._depth:
             scheduled = scheduler.schedule(self._max_tokens, self._step_limit.chunk)
@@ -163,11 +172,13 @@ class EngineCore:
                 stats.num_running_reqs,
                 stats.num_waiting_reqs,
             )
+        end_s = time.monotonic()
+        self.times.step_s += end_s - start_s
         return EngineCoreOutputs(
             engine_index=self._engine_index,
             outputs=outputs,
             scheduler_stats=stats,
-            timestamp_s=time.monotonic(),
+            timestamp_s=end_s,
         )
 
     def _take(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
@@ -176,6 +187,8 @@ class EngineCore:
         outputs = self._scheduler.update_from_output(result)
         self._step_limit.observe(self._scheduler.last_step_load, now_s - self._step_began_s)
         self._step_began_s = now_s
+        self.times.num_steps += 1
+        self.times.backend_s += result.backend_s
         return outputs
 
     # -- rare calls -----------------------------------------------------------------------------

@@ -163,6 +163,7 @@ class EngineCoreProc:
     def _loop(self, core: EngineCore) -> None:
         channel = self._channel
         while True:
+            start_s, in_step_s = time.monotonic(), core.times.step_s
             for frame in channel.receive():
                 self._handle(core, frame)
             if self._drain_until_s is not None and self._drain(core, self._drain_until_s):
@@ -170,6 +171,8 @@ class EngineCoreProc:
             outputs = core.step()
             if outputs is not None:
                 self._say(outputs)
+                in_step_s = core.times.step_s - in_step_s
+                core.times.io_s += time.monotonic() - start_s - in_step_s
             elif not core.has_work and self._drain_until_s is None:
                 channel.wait(None)
             else:
@@ -217,6 +220,8 @@ class EngineCoreProc:
         try:
             if call.method == "reset_prefix_cache":
                 result.result = core.reset_prefix_cache(preempt_running=call.args == [True])
+            elif call.method == "step_times":
+                result.result = core.times
             elif call.method == "ping":
                 core.check_health()
                 result.result = "pong"

@@ -70,6 +70,19 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     adapter: Adapter | None = None
 
 
+class StepTimes(msgspec.Struct, array_like=True):
+    """Where a core's time went since its start: answer to the utility call `step_times`.
+
+    With one step on its way at a time, everything but `backend_s` is what the engine itself costs;
+    with two, `step_s` also holds the waiting for the backend.
+    """
+
+    num_steps: int = 0
+    step_s: float = 0.0  # in `EngineCore.step`
+    backend_s: float = 0.0  # of it, in the backend: kernels
+    io_s: float = 0.0  # with messages: receiving, decoding, encoding, sending
+
+
 class UtilityCall(msgspec.Struct, array_like=True):
     """A rare call with an answer: `reset_prefix_cache`, `ping`, ..."""
 

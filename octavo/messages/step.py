@@ -60,3 +60,4 @@ class ModelRunnerOutput(msgspec.Struct, array_like=True):
     failed: dict[str, str] | None = None  # request_id -> one sentence; only these requests end
     # of the failed ones: those that failed because of what they asked for
     unservable: list[str] | None = None
+    backend_s: float = 0.0  # of the step's time: inside the backend

@@ -305,29 +305,36 @@ def _view_of(step: StepArrays) -> tuple[OvStep, list[ctypes.Array[ctypes.c_void_
     return struct, tables
 
 
+def _view_of_sampling(sampling: SamplingArrays) -> OvSampling:
+    """The struct without its lists."""
+    return OvSampling(
+        version=ABI_VERSION,
+        bytes=ctypes.sizeof(OvSampling),
+        temperature=_address(sampling.temperature),
+        top_p=_address(sampling.top_p),
+        min_p=_address(sampling.min_p),
+        top_k=_address(sampling.top_k),
+        seed=_address(sampling.seed),
+        output_index=_address(sampling.output_index),
+        state_row=_address(sampling.state_row),
+        target=_address(sampling.target),
+        num_logprobs=_address(sampling.num_logprobs),
+    )
+
+
 class _SamplingBinding:
     """The native view of sampling arrays and outputs; lists change address from step to step."""
 
     def __init__(self) -> None:
-        self._arrays: SamplingArrays | None = None
-        self._struct = OvSampling(version=ABI_VERSION, bytes=ctypes.sizeof(OvSampling))
-        self._output = OvSampleOutput()
+        self._samplings: dict[SamplingArrays, OvSampling] = {}
+        self._outputs: dict[SampleOutputArrays, OvSampleOutput] = {}
 
     def bind(
         self, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> tuple[OvSampling, OvSampleOutput]:
-        struct = self._struct
-        if sampling is not self._arrays:
-            self._arrays = sampling
-            struct.temperature = _address(sampling.temperature)
-            struct.top_p = _address(sampling.top_p)
-            struct.min_p = _address(sampling.min_p)
-            struct.top_k = _address(sampling.top_k)
-            struct.seed = _address(sampling.seed)
-            struct.output_index = _address(sampling.output_index)
-            struct.state_row = _address(sampling.state_row)
-            struct.target = _address(sampling.target)
-            struct.num_logprobs = _address(sampling.num_logprobs)
+        if sampling not in self._samplings:
+            self._samplings[sampling] = _view_of_sampling(sampling)
+        struct = self._samplings[sampling]
         if sampling.uses_report_ids:
             struct.report_offsets = _address(sampling.report_offsets)
             struct.report_ids = _address(sampling.report_ids)
@@ -358,8 +365,11 @@ class _SamplingBinding:
         return struct, self._bind_output(output)
 
     def _bind_output(self, output: SampleOutputArrays) -> OvSampleOutput:
-        struct = self._output
-        struct.sampled, struct.status = _address(output.sampled), _address(output.status)
+        if output not in self._outputs:
+            self._outputs[output] = OvSampleOutput(
+                sampled=_address(output.sampled), status=_address(output.status)
+            )
+        struct = self._outputs[output]
         struct.max_logprobs = max(output.max_logprobs, 0)
         if output.max_logprobs >= 0:
             struct.logprob_ids = _address(output.logprob_ids)

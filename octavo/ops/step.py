@@ -115,6 +115,7 @@ class SamplingArrays:
         "uses_masks",
         "uses_penalties",
         "uses_report_ids",
+        "written_for",
     )
 
     def __init__(self, max_logits: int) -> None:
@@ -127,6 +128,7 @@ class SamplingArrays:
         self.state_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.target: Int32Array = np.full(max_logits, -1, np.int32)  # >= 0: do not draw
         self.num_logprobs: Int32Array = np.full(max_logits, -1, np.int32)  # -1: none
+        self.written_for: object = None  # the writer's note of whose numbers stand here
         self.uses_report_ids = False
         self.report_offsets: Int64Array = np.zeros(max_logits + 1, np.int64)
         self.report_ids: Int32Array = np.zeros(0, np.int32)  # instead of the most likely ones

@@ -52,6 +52,7 @@ class SamplingRows:
         processors: Sequence[LogitsProcessor] = (),
     ) -> None:
         self._vocab_size = vocab_size
+        self._num_added = 0  # rows set so far: what is written of older rows is stale
         self._engine_seed = engine_seed
         self._temperature = np.zeros(max_requests, np.float32)
         self._top_p = np.ones(max_requests, np.float32)
@@ -82,6 +83,7 @@ class SamplingRows:
         eos_token_ids: Sequence[int],
     ) -> None:
         """Sets a row to a request that has generated `output_token_ids` so far."""
+        self._num_added += 1
         self._temperature[row] = params.temperature
         self._top_p[row] = params.top_p
         self._min_p[row] = params.min_p
@@ -184,6 +186,24 @@ class SamplingRows:
             The most logprobs any row reports; -1: none reports any.
         """
         count = len(rows)
+        arrays.output_index[:count] = output_index
+        self._fill_numbers(arrays, rows, targets)
+        self._fill_penalties(arrays, rows)
+        self._fill_biases(arrays, rows)
+        self._fill_masks(arrays, rows, row_to_grammar_mask)
+        self._fill_report_ids(arrays, rows)
+        arrays.logits_hook = self._hook(arrays, rows) if self._row_to_processors else None
+        return int(arrays.num_logprobs[:count].max(initial=-1))
+
+    def _fill_numbers(
+        self, arrays: SamplingArrays, rows: Int32Array, targets: Int32Array | None
+    ) -> None:
+        """What every request has. It stays as it is as long as the same requests draw."""
+        count = len(rows)
+        written_for = (self._num_added, rows.tobytes()) if targets is None else None
+        if written_for is not None and written_for == arrays.written_for:
+            return
+        arrays.written_for = written_for
         # mode="clip" lets numpy write straight into `out`; rows are always in range
         for source, out in (
             (self._temperature, arrays.temperature),
@@ -194,7 +214,6 @@ class SamplingRows:
             (self._num_logprobs, arrays.num_logprobs),
         ):
             np.take(source, rows, out=out[:count], mode="clip")
-        arrays.output_index[:count] = output_index
         arrays.state_row[:count] = rows
         if targets is None:
             arrays.target[:count] = -1
@@ -203,12 +222,6 @@ class SamplingRows:
             is_prompt = targets >= 0
             arrays.state_row[:count][is_prompt] = -1
             arrays.num_logprobs[:count][is_prompt] = self._num_prompt_logprobs[rows[is_prompt]]
-        self._fill_penalties(arrays, rows)
-        self._fill_biases(arrays, rows)
-        self._fill_masks(arrays, rows, row_to_grammar_mask)
-        self._fill_report_ids(arrays, rows)
-        arrays.logits_hook = self._hook(arrays, rows) if self._row_to_processors else None
-        return int(arrays.num_logprobs[:count].max(initial=-1))
 
     def _logprob_count(self, asked: int | None) -> int:
         if asked is None:

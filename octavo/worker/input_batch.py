@@ -57,8 +57,13 @@ class InputBatch:
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
         self._drawing: Int32Array = np.zeros(0, np.int32)  # index of the requests that draw
-        self._token_index: Int32Array = np.arange(max_tokens, dtype=np.int32)
+        self._token_index: Int32Array = np.arange(max_tokens + 1, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the step only draws: no log-probabilities, and nobody looks back."""
+        return self.targets is None and self.max_logprobs < 0 and not self.histories
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
         """Fills the arrays for one step; `states` has been updated with it."""
@@ -77,30 +82,42 @@ class InputBatch:
         states, step, rows = self._states, self.step, self.rows
         num_requests, num_tokens = len(rows), int(num_scheduled.sum())
         step.num_requests, step.num_tokens = num_requests, num_tokens
-        np.cumsum(num_scheduled, out=step.query_start[1 : num_requests + 1])
         num_computed = states.num_computed_tokens[rows]
         np.add(num_computed, num_scheduled, out=step.seq_lens[:num_requests])
-        # [T] request of each token, as index of the step and as row
-        request_of_token = np.repeat(self._request_index[:num_requests], num_scheduled)
-        row_of_token = rows[request_of_token]
         positions = step.positions[:num_tokens]
-        np.subtract(
-            self._token_index[:num_tokens],
-            (step.query_start[:num_requests] - num_computed)[request_of_token],
-            out=positions,
-        )
-        step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
-        is_drawn = positions >= states.num_given_tokens[row_of_token]
-        step.input_rows[:num_tokens] = np.where(is_drawn, row_of_token, -1)
+        if num_tokens == num_requests:  # all decode
+            row_of_token = rows
+            step.query_start[: num_requests + 1] = self._token_index[: num_requests + 1]
+            positions[:] = num_computed
+        else:
+            np.cumsum(num_scheduled, out=step.query_start[1 : num_requests + 1])
+            # [T] request of each token, as index of the step and as row
+            request_of_token = np.repeat(self._request_index[:num_requests], num_scheduled)
+            row_of_token = rows[request_of_token]
+            np.subtract(
+                self._token_index[:num_tokens],
+                (step.query_start[:num_requests] - num_computed)[request_of_token],
+                out=positions,
+            )
+        self._fill_input_ids(row_of_token, positions)
         block_of_token = positions // self._block_size
-        offsets = positions - block_of_token * self._block_size
         num_blocks = -(-int(step.seq_lens[:num_requests].max(initial=0)) // self._block_size)
-        for group in range(step.num_groups):
-            table = states.block_tables[group]
+        for group, table in enumerate(states.block_tables):
             step.block_tables[group, :num_requests, :num_blocks] = table[rows, :num_blocks]
+            # slot = block_id * block_size + position - block_of_token * block_size
             slots = step.slot_mapping[group, :num_tokens]
-            np.multiply(table[row_of_token, block_of_token], self._block_size, out=slots)
-            slots += offsets
+            np.subtract(table[row_of_token, block_of_token], block_of_token, out=slots)
+            slots *= self._block_size
+            slots += positions
+
+    def _fill_input_ids(self, row_of_token: Int32Array, positions: Int32Array) -> None:
+        states, step, num_tokens = self._states, self.step, len(positions)
+        is_drawn = positions >= states.num_given_tokens[row_of_token]
+        if is_drawn.all():
+            step.input_rows[:num_tokens] = row_of_token
+        else:
+            step.input_rows[:num_tokens] = np.where(is_drawn, row_of_token, -1)
+            step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
 
     def _choose_logit_rows(self, num_scheduled: Int32Array) -> None:
         """A request draws when the step reaches its last token; prompt positions may report."""

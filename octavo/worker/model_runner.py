@@ -8,6 +8,7 @@ Runs in: workers. Owns: request rows, step arrays. Knows nothing of: devices, qu
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from octavo.errors import EngineError
@@ -81,11 +82,15 @@ class ModelRunner:
         batch, output, network = prepared.batch, prepared.output, self._network
         if not batch.step.num_tokens:
             return ModelRunnerOutput(sampled_token_ids={})
+        start_s = time.perf_counter()
         if not network.forward(batch.step):
             raise StepAborted("the step was aborted")
         if batch.step.num_logits and not network.sample(batch.step, batch.sampling, output):
             raise StepAborted("the step was aborted")
-        return collect_output(batch, output)
+        backend_s = time.perf_counter() - start_s
+        result = collect_output(batch, output)
+        result.backend_s = backend_s
+        return result
 
     def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         """One step from the scheduler's words to its result.

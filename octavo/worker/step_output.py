@@ -37,6 +37,11 @@ def collect_output(batch: InputBatch, output: SampleOutputArrays) -> ModelRunner
         output: what its sample segment wrote.
     """
     count = batch.step.num_logits
+    if count == len(batch.request_ids) and batch.is_plain and not output.status[:count].any():
+        token_ids = output.sampled[:count].tolist()  # of each request one: most steps are so
+        return ModelRunnerOutput(
+            {name: [token] for name, token in zip(batch.request_ids, token_ids, strict=True)}
+        )
     sampled: dict[str, list[int]] = {request_id: [] for request_id in batch.request_ids}
     failed, unservable = _failures(batch, output)
     is_drawn = output.status[:count] == SampleOutputArrays.OK

@@ -64,6 +64,7 @@ class FakeExecutor(Executor):
         specs: KV need; two layers of full attention by default.
         available_bytes: memory that the plan may use.
         full_step_s: what `warm_up` reports.
+        backend_s: what every step claims to have computed.
     """
 
     def __init__(
@@ -72,7 +73,9 @@ class FakeExecutor(Executor):
         specs: list[KVCacheSpec] | None = None,
         available_bytes: int = 1 << 30,
         full_step_s: float = 0.1,
+        backend_s: float = 0.0,
     ) -> None:
+        self._backend_s = backend_s
         self.calls: list[str] = []
         self.steps: list[SchedulerOutput] = []
         self.rows: dict[str, Row] = {}
@@ -152,6 +155,7 @@ class FakeExecutor(Executor):
                 prompt_logprobs=scores or None,
                 failed=failed or None,
                 unservable=sorted(self.unservable & set(failed)),
+                backend_s=self._backend_s,
             )
         )
         return result

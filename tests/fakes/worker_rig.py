@@ -75,6 +75,7 @@ class WorkerRig:
         max_requests: int = 8,
         block_size: int = 16,
         seed: int = 0,
+        depth: int = 1,
         logprobs_mode: str = "raw_logprobs",
     ) -> None:
         self.checkpoint = MemoryCheckpoint(tensors)
@@ -100,7 +101,9 @@ class WorkerRig:
         )
         self.worker = Worker(
             model,
-            SchedulerConfig(max_num_batched_tokens=max_tokens, max_num_seqs=max_requests),
+            SchedulerConfig(
+                max_num_batched_tokens=max_tokens, max_num_seqs=max_requests, depth=depth
+            ),
             DeviceConfig(),
             open_backend=lambda device, dtype: self._open(dtype),
             open_checkpoint=lambda path: self.checkpoint,

@@ -27,6 +27,14 @@ def test_a_request_runs_to_its_length() -> None:
     assert [o.finish_reason for o in outputs] == [None, None, None, FinishReason.LENGTH]
 
 
+def test_it_knows_where_its_time_went() -> None:
+    core = EngineCore(engine_config(), FakeExecutor(backend_s=2.0))
+    core.add_request(core_request("a", [1, 2, 3], max_tokens=4))
+    run(core)
+    assert (core.times.num_steps, core.times.backend_s) == (4, 8.0)
+    assert 0 < core.times.step_s < 1
+
+
 def test_without_work_a_step_says_nothing() -> None:
     core = EngineCore(engine_config(), FakeExecutor())
     assert not core.has_work

@@ -42,13 +42,13 @@ class Rig:
             num_groups=num_groups,
             block_size=BLOCK_SIZE,
         )
-        batches = [
+        self.batches = [
             InputBatch(
                 self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
             )
             for _ in range(2)
         ]
-        self.runner = ModelRunner(self.network, self.states, batches, max_logits=MAX_TOKENS)
+        self.runner = ModelRunner(self.network, self.states, self.batches, max_logits=MAX_TOKENS)
 
     def step(
         self,

@@ -37,6 +37,31 @@ def test_a_drawn_token_is_the_next_input(rig: Rig) -> None:
     assert second.sampled_token_ids == {"a": [next_token(first, 2)]}
 
 
+def test_a_step_may_be_prepared_before_the_token_it_continues_is_drawn(rig: Rig) -> None:
+    prompt = new("a", [10, 11], [7])
+    first = rig.runner.prepare(SchedulerOutput([prompt], {}, {"a": 2}, 2, []))
+    second = rig.runner.prepare(SchedulerOutput([], {}, {"a": 1}, 1, []))
+    drawn = rig.runner.run(first).sampled_token_ids["a"][0]
+    assert drawn == next_token(11, 1)
+    assert rig.runner.run(second).sampled_token_ids == {"a": [next_token(drawn, 2)]}
+
+
+def test_a_row_may_be_given_away_while_its_last_step_computes(rig: Rig) -> None:
+    penalised = SamplingParams(temperature=0.0, repetition_penalty=1.5)
+    old = new("old", [10, 11], [7], params=penalised)
+    young = new("young", [20, 21], [8], params=penalised)
+    first = rig.runner.prepare(SchedulerOutput([old], {}, {"old": 2}, 2, []))
+    row = rig.states.row("old")
+    second = rig.runner.prepare(SchedulerOutput([young], {}, {"young": 2}, 2, ["old"]))
+    assert rig.states.row("young") == row
+    rig.runner.run(first)
+    assert second.batch.sampling.seen_ids.tolist() == [20, 21]
+    assert rig.runner.run(second).sampled_token_ids == {"young": [next_token(21, 1)]}
+    rig.runner.prepare(SchedulerOutput([], {}, {"young": 1}, 1, []))
+    seen = rig.batches[0].sampling.seen_ids.tolist()
+    assert sorted(seen) == sorted({20, 21, next_token(21, 1)})  # nothing of the old one
+
+
 def test_an_unfinished_prompt_draws_nothing(rig: Rig) -> None:
     output = rig.step((new("a", [10, 11, 12, 13], [7]), 3))
     assert output.sampled_token_ids == {"a": []}
