@@ -56,7 +56,7 @@ class InputBatch:
         self.histories: dict[int, list[TokenHistory]] = {}
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
-        self._drawing: Int32Array = np.zeros(0, np.int32)  # index of the requests that draw
+        self._num_tokens_after: Int32Array = np.zeros(0, np.int32)  # [R] drawn ones included
         self._token_index: Int32Array = np.arange(max_tokens + 1, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
 
@@ -72,15 +72,15 @@ class InputBatch:
         num_scheduled = np.fromiter(
             scheduled.num_scheduled_tokens.values(), np.int32, len(self.request_ids)
         )
-        self._fill_tokens(num_scheduled)
+        self._fill_tokens(num_scheduled, scheduled.total_num_scheduled_tokens)
         self._choose_logit_rows(num_scheduled)
         self._fill_sampling(scheduled)
         seq_lens = self.step.seq_lens[: len(self.rows)]
-        self._states.advance(self.rows, seq_lens, self.rows[self._drawing])
+        self._states.advance(self.rows, seq_lens, self._num_tokens_after)
 
-    def _fill_tokens(self, num_scheduled: Int32Array) -> None:
+    def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
         states, step, rows = self._states, self.step, self.rows
-        num_requests, num_tokens = len(rows), int(num_scheduled.sum())
+        num_requests = len(rows)
         step.num_requests, step.num_tokens = num_requests, num_tokens
         num_computed = states.num_computed_tokens[rows]
         np.add(num_computed, num_scheduled, out=step.seq_lens[:num_requests])
@@ -123,14 +123,17 @@ class InputBatch:
         """A request draws when the step reaches its last token; prompt positions may report."""
         states, step, rows = self._states, self.step, self.rows
         num_requests = len(rows)
-        draws = step.seq_lens[:num_requests] == states.num_tokens[rows]
-        self._drawing = np.flatnonzero(draws).astype(np.int32)
+        num_tokens = states.num_tokens[rows]
+        draws = step.seq_lens[:num_requests] == num_tokens
+        self._num_tokens_after = num_tokens + draws
         self.targets = None
         self.prompt_starts = []
         if states.sampling.wants_prompt_logprobs(rows):
             self._add_prompt_rows(draws)
         else:
-            self.logit_requests = self._drawing
+            self.logit_requests = self._request_index[:num_requests]
+            if not draws.all():
+                self.logit_requests = self.logit_requests[draws]
             step.num_logits = len(self.logit_requests)
             step.logit_rows[: step.num_logits] = step.query_start[self.logit_requests + 1] - 1
 

@@ -84,17 +84,17 @@ class RequestStates:
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
 
     def advance(
-        self, rows: Int32Array, num_computed_tokens: Int32Array, drawing_rows: Int32Array
+        self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
     ) -> None:
         """A step has been prepared.
 
         Args:
             rows: [R] its requests.
             num_computed_tokens: [R] computed tokens after it.
-            drawing_rows: [D] those of the rows in which it draws a token.
+            num_tokens: [R] tokens after it, those it draws included.
         """
         self.num_computed_tokens[rows] = num_computed_tokens
-        self.num_tokens[drawing_rows] += 1
+        self.num_tokens[rows] = num_tokens
 
     def _add(self, new: NewRequestData) -> None:
         assert new.request_id not in self._id_to_row, f"request {new.request_id} is known already"

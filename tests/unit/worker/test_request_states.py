@@ -15,7 +15,8 @@ def update(rig: Rig, *, add=(), extend=None, finished=()) -> None:
 
 def draw(rig: Rig, request_id: str, num_computed_tokens: int) -> None:
     rows = rig.states.rows([request_id])
-    rig.states.advance(rows, np.array([num_computed_tokens], np.int32), rows)
+    computed = np.array([num_computed_tokens], np.int32)
+    rig.states.advance(rows, computed, rig.states.num_tokens[rows] + 1)
 
 
 def test_a_new_request_fills_a_row(rig: Rig) -> None:
