@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle check format native wheel clean distclean
+.PHONY: help serve test test-oracle fidelity check format native wheel clean distclean
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -23,6 +23,9 @@ test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need
 
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
 	@$(ORACLE)/bin/python -m pytest tests/conformance -rP $(ARGS)
+
+fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write docs/fidelity.md (about 10 minutes)
+	@$(ORACLE)/bin/python -m benchmarks.fidelity $(ARGS)
 
 check: $(VENV)/.ready $(VENV)/.test-tools $(VENV)/.check-tools ## lint, types, import ladder, C++ format
 	@$(VENV)/bin/ruff check .
