@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 #: a step with a chunk of a prompt should take at most this long
 MAX_STEP_S = 0.4
+#: so it is planned to take this long: half of all estimates are too low
+_PLANNED_STEP_S = 0.36
 #: share of it that the first chunk of a step may take, however long decoding takes
 MIN_CHUNK_SHARE = 0.25
 #: the first chunk of a step has at least so many tokens: fewer would cost nearly the same
@@ -169,7 +171,7 @@ class StepLimit:
         """
         if self._is_fixed:
             return num_tokens
-        left_s = MAX_STEP_S - self._cost.seconds(load)
+        left_s = _PLANNED_STEP_S - self._cost.seconds(load)
         if not load.num_chunks:
             left_s = max(left_s, MAX_STEP_S * MIN_CHUNK_SHARE)
         elif left_s <= 0:

@@ -7,6 +7,9 @@ import random
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from octavo.sampling_params import SamplingParams
 from tests.integration.replies import COMPLETIONS, load, send
@@ -36,16 +39,18 @@ def test_a_prefix_hit_of_6000_characters_is_many_times_faster_than_computing_it(
     assert cold_s > 5 * hit_s
 
 
-def test_no_step_of_a_long_prompt_computes_for_long() -> None:
-    """Eight streams decode while a prompt of 1,500 tokens comes: each step is so short that no
-    stream waits more than half a second. What counts is the time this process computes, on one
-    thread: others may hold the machine. `benchmarks/interference.py` measures what clients see."""
+def test_no_step_of_a_long_prompt_computes_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight streams decode while a prompt of 1,500 tokens comes: no step keeps them waiting for
+    half a second. The clock is the time that this thread computes, on one core, so that others
+    may hold the machine. `benchmarks/interference.py` measures what clients see."""
+    clock = SimpleNamespace(**{**vars(time), "monotonic": time.thread_time})
+    monkeypatch.setattr("octavo.core.engine_core.time", clock)
     rng = random.Random(4)
     tokens = [rng.randrange(1000, 40_000) for _ in range(1500)]
     decode = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
     with SteppingEngine(cpu_threads=1) as engine:
         streams = [engine.add([1000 + number], decode)[0] for number in range(8)]
-        for _ in range(3):
+        for _ in range(20):
             engine.step()
         _, long = engine.add(tokens, SamplingParams(temperature=0.0, max_tokens=1))
         costs_s = []
@@ -56,7 +61,7 @@ def test_no_step_of_a_long_prompt_computes_for_long() -> None:
         for stream in streams:
             engine.abort(stream)
     assert len(costs_s) > 4
-    assert max(costs_s) < 0.6, costs_s  # 0.4 are aimed at; what a step costs must be learned
+    assert max(costs_s) < 0.5, costs_s
 
 
 def test_a_second_signal_ends_a_server_in_the_midst_of_a_long_prompt(tmp_path: Path) -> None:

@@ -94,12 +94,12 @@ def test_a_slow_machine_gets_smaller_steps() -> None:
     core = EngineCore(
         engine_config(scheduler=SchedulerConfig(max_num_seqs=8)), FakeExecutor(full_step_s=1.6)
     )
-    assert core.ready.max_num_batched_tokens == 112
+    assert core.ready.max_num_batched_tokens == 96
     core.add_request(core_request("a", list(range(200))))
     said = core.step()
     assert said is not None
     assert said.scheduler_stats is not None
-    assert said.scheduler_stats.num_scheduled_tokens == 112
+    assert said.scheduler_stats.num_scheduled_tokens == 96
 
 
 def test_a_step_that_cannot_run_raises_its_cause() -> None:

@@ -53,7 +53,8 @@ def prefill(
 
 
 @pytest.mark.parametrize(
-    ("full_step_s", "expected"), [(0.0, 512), (0.3, 512), (0.5, 336), (0.8, 224), (100.0, 16)]
+    ("full_step_s", "expected"),
+    [(0.0, 512), (0.25, 512), (0.3, 480), (0.5, 304), (0.8, 208), (100.0, 16)],
 )
 def test_it_begins_with_what_the_warm_up_took(full_step_s: float, expected: int) -> None:
     made = limit(full_step_s)
