@@ -23,6 +23,7 @@ from octavo.wording import shown
 SLIDING, FULL = "sliding_attention", "full_attention"
 #: twice the largest of any published model: frequencies are made before weights are compared
 MAX_HEAD_DIM = 1024
+MAX_WINDOW = 2**31 - 1  # what a plan can hold
 
 
 class Weights(Protocol):
@@ -146,9 +147,14 @@ class ConfigReader:
             raise self.error("sliding_window", None, f"a size, since layers are {SLIDING}")
         return [sliding_window if kind == SLIDING else None for kind in kinds]
 
-    def optional_integer(self, key: str) -> int | None:
-        """A whole number of at least 1, None when it is absent or null."""
-        return self.integer(key) if self.has(key) else None
+    def sliding_window(self) -> int | None:
+        """`sliding_window` in tokens, None when it is absent or null."""
+        if not self.has("sliding_window"):
+            return None
+        window = self.integer("sliding_window")
+        if window > MAX_WINDOW:
+            raise self.error("sliding_window", window, f"at most {MAX_WINDOW}")
+        return window
 
     def head_dim(self, default: int) -> int:
         """`head_dim`: rotary pairs make it even."""

@@ -102,7 +102,7 @@ class Gemma3ForCausalLM(Decoder):
 def _windows(read: ConfigReader, num_layers: int) -> list[int | None]:
     """`layer_types`, or in older files `sliding_window_pattern`: each n-th layer sees all."""
     pattern = read.integer("sliding_window_pattern", DEFAULT_PATTERN)
-    window = read.optional_integer("sliding_window")
+    window = read.sliding_window()
     return read.windows(num_layers, window, lambda n: window is not None and (n + 1) % pattern != 0)
 
 

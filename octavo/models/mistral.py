@@ -20,7 +20,7 @@ class MistralForCausalLM(Decoder):
         read = ConfigReader(hf_config, "MistralForCausalLM")
         sizes = read.sizes()
         activation = read.activation("hidden_act", "silu")
-        window = read.optional_integer("sliding_window")
+        window = read.sliding_window()
         is_tied = read.boolean("tie_word_embeddings", False)
         rope = rotary_embedding(ops, hf_config, sizes)
         layers = []

@@ -47,6 +47,6 @@ def qwen_windows(read: ConfigReader, num_layers: int) -> list[int | None]:
     `max_window_layers` on have one, where `layer_types` does not say otherwise."""
     if not read.boolean("use_sliding_window", False):
         return [None] * num_layers
-    window = read.optional_integer("sliding_window")
+    window = read.sliding_window()
     first = read.integer("max_window_layers", 28, minimum=0)
     return read.windows(num_layers, window, lambda n: window is not None and n >= first)

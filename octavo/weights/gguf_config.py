@@ -151,6 +151,11 @@ class _ConfigReader:
             config["sliding_window"] = window
         return config
 
+    def llama_keys(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Files of Mistral's models say llama; a window tells them apart."""
+        has_window = self._integer("attention.sliding_window")
+        return {"architectures": ["MistralForCausalLM"]} if has_window else {}
+
     def gemma3_keys(self, config: dict[str, Any]) -> dict[str, Any]:
         """Two rotary bases, and which layers have a window. Source: llama.cpp, gemma3.cpp."""
         keys: dict[str, Any] = {
@@ -274,6 +279,7 @@ class _ConfigReader:
 #: general.architecture -> what its configuration has beyond the keys of all
 _MORE_KEYS: Final[dict[str, Callable[[_ConfigReader, dict[str, Any]], dict[str, Any]]]] = {
     "gemma3": _ConfigReader.gemma3_keys,
+    "llama": _ConfigReader.llama_keys,
 }
 
 

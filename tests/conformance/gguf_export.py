@@ -102,6 +102,8 @@ def _metadata(model: PreTrainedModel, architecture: str) -> dict[str, object]:
     }
     if config.get("head_dim"):
         keys |= {f"attention.{kind}_length": config["head_dim"] for kind in ("key", "value")}
+    if config["model_type"] == "mistral" and config["sliding_window"]:
+        keys["attention.sliding_window"] = config["sliding_window"]
     rope = config["rope_parameters"]
     if architecture == "gemma3":
         keys |= _gemma3_keys(config)
