@@ -32,7 +32,9 @@ from itertools import chain
 from octavo.config.engine import SchedulerConfig
 from octavo.core.block_pool import NULL_BLOCK
 from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.scheduled_step import any_size
 from octavo.core.scheduler import Scheduler
+from octavo.core.step_limit import StepLimit
 from octavo.messages.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
@@ -117,6 +119,8 @@ class World:
             structured_output=NoStructuredOutput(),
             clock=lambda: self.now_s,
         )
+        # in some worlds prompts are cut by time as well
+        self.limit = StepLimit(self.config, 0.4) if rng.random() < 0.3 else None
         self.max_len = self.kv.longest_request(MAX_MODEL_LEN)
         self.salts: dict[str, int] = {}
         self.executor = SlotExecutor(
@@ -222,7 +226,8 @@ class World:
             budget = self.random.choice([self.max_budget, self.max_budget, self.max_num_seqs])
             if not self.config.enable_chunked_prefill:
                 budget = self.max_budget
-            output = self.scheduler.schedule(budget)
+            chunk_size = any_size if self.limit is None else self.limit.chunk
+            output = self.scheduler.schedule(budget, chunk_size)
             if output is None:
                 assert self.in_flight or not self.alive, "there is work, but no step"
                 break
@@ -252,8 +257,11 @@ class World:
         self.check_blocks()
 
     def finish(self, output: SchedulerOutput, result: ModelRunnerOutput) -> None:
-        self.now_s += self.random.choice([0.1, 1.0, 5.0]) * self.random.random()
+        took_s = self.random.choice([0.1, 1.0, 5.0]) * self.random.random()
+        self.now_s += took_s
         outputs = self.scheduler.update_from_output(result)
+        if self.limit is not None:
+            self.limit.observe(self.scheduler.last_step_load, took_s)
         self._take([*outputs, *self.scheduler.take_outputs()])
         self._count()
         self.check_blocks()
@@ -356,7 +364,13 @@ class World:
             if tokens or request_id in (result.failed or ())
         }
         left_out = self.executor.rows.keys() - output.num_scheduled_tokens.keys()
+        if self.limit is not None:  # a prompt may wait until there is time for it
+            left_out = {name for name in left_out if self._decodes(name)}
         assert left_out & self.alive.keys() <= on_their_way, f"{left_out} are left out"
+
+    def _decodes(self, request_id: str) -> bool:
+        row = self.executor.rows[request_id]
+        return len(row.token_ids) - row.num_computed <= 1
 
     def check_blocks(self) -> None:
         """Counts of holders, free blocks, and who may share."""
