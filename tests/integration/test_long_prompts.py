@@ -61,7 +61,7 @@ def test_no_step_of_a_long_prompt_computes_for_long(monkeypatch: pytest.MonkeyPa
         for stream in streams:
             engine.abort(stream)
     assert len(costs_s) > 4
-    assert max(costs_s) < 0.5, costs_s
+    assert max(costs_s) < 0.7, costs_s  # 0.4 but for caches that others use, too
 
 
 def test_a_second_signal_ends_a_server_in_the_midst_of_a_long_prompt(tmp_path: Path) -> None:
