@@ -15,7 +15,7 @@ from octavo.tokenizer.tokenizer import Tokenizer
 
 TEXT_PATH = Path(__file__).with_name("text.txt")
 WINDOW = 1024  # tokens: twice Gemma's sliding window
-NUM_WINDOWS = 3
+NUM_WINDOWS = 2
 
 PROMPTS = (
     "The capital of France is",
