@@ -32,6 +32,7 @@ from octavo.platforms.cpu import cpu_facts
 from octavo.tokenizer.tokenizer import load_tokenizer
 
 BACKENDS = ("native", "torch")
+NARROW_CACHES = ("int8", "fp8")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -75,8 +76,8 @@ def routes_of(file: CheckpointFile, backends: Sequence[str]) -> list[Route]:
         return [REFERENCE, Route("native", "auto")]
     routes = [REFERENCE, Route("native", "bfloat16")]
     if file.is_gguf:
-        flag = BY_FIELD["kv_cache_dtype"]
-        caches = [name for name in flag.supported or () if name not in ("auto", "bfloat16")]
+        supported = BY_FIELD["kv_cache_dtype"].supported or ()
+        caches = [name for name in NARROW_CACHES if name in supported]
         routes += [Route("native", "auto"), *(Route("native", "auto", name) for name in caches)]
     if "torch" in backends:
         routes += [Route("torch", "float32"), Route("torch", "bfloat16")]
