@@ -5,7 +5,7 @@ Runs in: workers. Knows nothing of: devices, sizes of a step, checkpoint formats
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from octavo.models.base import DecoderSizes, Weights
@@ -48,9 +48,9 @@ class Decoder:
     """Weights `model.embed_tokens`, `model.norm` and, unless it is tied, `lm_head`.
 
     Args:
-        layers: in order.
-        norm: of the logit rows' hidden states.
+        layer: makes the layer of a number.
         is_tied: the embedding is the head too.
+        norm_offset: added to the final norm's weight.
         embedding_scale: what embeddings are multiplied by.
         logit_soft_cap: of the logits; 0: none.
     """
@@ -60,18 +60,21 @@ class Decoder:
         weights: Weights,
         ops: Ops,
         sizes: DecoderSizes,
-        layers: Sequence[DecoderLayer],
-        norm: RMSNorm,
+        layer: Callable[[int], DecoderLayer],
         *,
         is_tied: bool,
+        norm_offset: float = 0.0,
         embedding_scale: float = 1.0,
         logit_soft_cap: float = 0.0,
     ) -> None:
         vocab_size, hidden_size = sizes.vocab_size, sizes.hidden_size
         self.vocab_size = vocab_size
-        self.kv_layers: Sequence[KVLayer] = [layer.attention.kv_layer for layer in layers]
-        self._ops, self._layers, self._norm = ops, layers, norm
+        self._ops = ops
         self._embedding = weights.linear("model.embed_tokens.weight", vocab_size, hidden_size)
+        self._layers = [layer(number) for number in range(sizes.num_layers)]
+        self._norm = RMSNorm(
+            weights, ops, "model.norm", hidden_size, sizes.rms_norm_eps, offset=norm_offset
+        )
         self._head = (
             self._embedding
             if is_tied
@@ -79,6 +82,7 @@ class Decoder:
         )
         self._embedding_scale = embedding_scale
         self._logit_soft_cap = logit_soft_cap
+        self.kv_layers: Sequence[KVLayer] = [one.attention.kv_layer for one in self._layers]
 
     def forward(self) -> Tensor:
         """Final hidden state of the logit rows: [L, hidden_size]."""

@@ -67,8 +67,7 @@ class Gemma3ForCausalLM(Decoder):
             eps = sizes.rms_norm_eps
             return RMSNorm(weights, ops, name, size, eps, offset=NORM_OFFSET, num_heads=num_heads)
 
-        layers = []
-        for number, window in enumerate(windows):
+        def layer(number: int) -> SandwichNormLayer:
             name = f"model.layers.{number}"
             attention = Attention(
                 weights,
@@ -76,8 +75,8 @@ class Gemma3ForCausalLM(Decoder):
                 f"{name}.self_attn",
                 number,
                 sizes,
-                ropes[FULL if window is None else SLIDING],
-                window=window,
+                ropes[FULL if windows[number] is None else SLIDING],
+                window=windows[number],
                 q_norm=norm(f"{name}.self_attn.q_norm", sizes.head_dim, sizes.num_heads),
                 k_norm=norm(f"{name}.self_attn.k_norm", sizes.head_dim, sizes.num_kv_heads),
                 has_qkv_bias=has_bias,
@@ -86,14 +85,15 @@ class Gemma3ForCausalLM(Decoder):
                 soft_cap=score_cap,
             )
             mlp = GatedMLP(weights, ops, f"{name}.mlp", sizes, activation)
-            layers.append(SandwichNormLayer(ops, name, norm, attention, mlp))
+            return SandwichNormLayer(ops, name, norm, attention, mlp)
+
         super().__init__(
             weights,
             ops,
             sizes,
-            layers,
-            norm("model.norm"),
+            layer,
             is_tied=is_tied,
+            norm_offset=NORM_OFFSET,
             embedding_scale=sizes.hidden_size**0.5,
             logit_soft_cap=logit_cap,
         )

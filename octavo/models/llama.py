@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from octavo.models.base import ConfigReader, Weights
 from octavo.models.decoder import Decoder, PreNormLayer
-from octavo.models.layers import Attention, GatedMLP, RMSNorm, rotary_embedding
+from octavo.models.layers import Attention, GatedMLP, rotary_embedding
 from octavo.ops.interface import Ops
 
 
@@ -26,8 +26,8 @@ class LlamaForCausalLM(Decoder):
         has_mlp_bias = read.boolean("mlp_bias", False)
         is_tied = read.boolean("tie_word_embeddings", False)
         rope = rotary_embedding(ops, hf_config, sizes)
-        layers = []
-        for number in range(sizes.num_layers):
+
+        def layer(number: int) -> PreNormLayer:
             name = f"model.layers.{number}"
             attention = Attention(
                 weights,
@@ -40,6 +40,6 @@ class LlamaForCausalLM(Decoder):
                 has_o_bias=has_attention_bias,
             )
             mlp = GatedMLP(weights, ops, f"{name}.mlp", sizes, activation, has_mlp_bias)
-            layers.append(PreNormLayer(weights, ops, name, sizes, attention, mlp))
-        norm = RMSNorm(weights, ops, "model.norm", sizes.hidden_size, sizes.rms_norm_eps)
-        super().__init__(weights, ops, sizes, layers, norm, is_tied=is_tied)
+            return PreNormLayer(weights, ops, name, sizes, attention, mlp)
+
+        super().__init__(weights, ops, sizes, layer, is_tied=is_tied)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from octavo.models.base import ConfigReader, Weights
 from octavo.models.decoder import Decoder, PreNormLayer
-from octavo.models.layers import Attention, GatedMLP, RMSNorm, rotary_embedding
+from octavo.models.layers import Attention, GatedMLP, rotary_embedding
 from octavo.ops.interface import Ops
 
 
@@ -23,8 +23,8 @@ class Qwen2ForCausalLM(Decoder):
         windows = qwen_windows(read, sizes.num_layers)
         is_tied = read.boolean("tie_word_embeddings", False)
         rope = rotary_embedding(ops, hf_config, sizes)
-        layers = []
-        for number, window in enumerate(windows):
+
+        def layer(number: int) -> PreNormLayer:
             name = f"model.layers.{number}"
             attention = Attention(
                 weights,
@@ -33,13 +33,13 @@ class Qwen2ForCausalLM(Decoder):
                 number,
                 sizes,
                 rope,
-                window=window,
+                window=windows[number],
                 has_qkv_bias=True,
             )
             mlp = GatedMLP(weights, ops, f"{name}.mlp", sizes, activation)
-            layers.append(PreNormLayer(weights, ops, name, sizes, attention, mlp))
-        norm = RMSNorm(weights, ops, "model.norm", sizes.hidden_size, sizes.rms_norm_eps)
-        super().__init__(weights, ops, sizes, layers, norm, is_tied=is_tied)
+            return PreNormLayer(weights, ops, name, sizes, attention, mlp)
+
+        super().__init__(weights, ops, sizes, layer, is_tied=is_tied)
 
 
 def qwen_windows(read: ConfigReader, num_layers: int) -> list[int | None]:

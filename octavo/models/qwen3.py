@@ -20,7 +20,7 @@ class Qwen3ForCausalLM(Decoder):
     def __init__(self, hf_config: Mapping[str, object], weights: Weights, ops: Ops) -> None:
         read = ConfigReader(hf_config, "Qwen3ForCausalLM")
         sizes = read.sizes()
-        head_dim, eps = sizes.head_dim, sizes.rms_norm_eps
+        head_dim = sizes.head_dim
         activation = read.activation("hidden_act", "silu")
         windows = qwen_windows(read, sizes.num_layers)
         has_bias = read.boolean("attention_bias", False)
@@ -28,10 +28,9 @@ class Qwen3ForCausalLM(Decoder):
         rope = rotary_embedding(ops, hf_config, sizes)
 
         def head_norm(name: str, num_heads: int) -> RMSNorm:
-            return RMSNorm(weights, ops, name, head_dim, eps, num_heads=num_heads)
+            return RMSNorm(weights, ops, name, head_dim, sizes.rms_norm_eps, num_heads=num_heads)
 
-        layers = []
-        for number, window in enumerate(windows):
+        def layer(number: int) -> PreNormLayer:
             name = f"model.layers.{number}"
             attention = Attention(
                 weights,
@@ -40,13 +39,13 @@ class Qwen3ForCausalLM(Decoder):
                 number,
                 sizes,
                 rope,
-                window=window,
+                window=windows[number],
                 q_norm=head_norm(f"{name}.self_attn.q_norm", sizes.num_heads),
                 k_norm=head_norm(f"{name}.self_attn.k_norm", sizes.num_kv_heads),
                 has_qkv_bias=has_bias,
                 has_o_bias=has_bias,
             )
             mlp = GatedMLP(weights, ops, f"{name}.mlp", sizes, activation)
-            layers.append(PreNormLayer(weights, ops, name, sizes, attention, mlp))
-        norm = RMSNorm(weights, ops, "model.norm", sizes.hidden_size, eps)
-        super().__init__(weights, ops, sizes, layers, norm, is_tied=is_tied)
+            return PreNormLayer(weights, ops, name, sizes, attention, mlp)
+
+        super().__init__(weights, ops, sizes, layer, is_tied=is_tied)
