@@ -47,6 +47,9 @@ enum ov_type {
   /* activations only */
   OV_I32 = 26,
   OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h */
+  /* KV caches only: one byte per value and an f32 scale per token and head for K and for V */
+  OV_I8 = 24,
+  OV_F8_E4M3 = 101,
 };
 
 /* A linear weight [n, k], y = x W^T, repacked into the library's tiles at creation.
@@ -69,7 +72,7 @@ OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* we
 /* ---- KV cache ---------------------------------------------------------------------------------------------------- */
 /* One layer's share of each block: at pool + block_id * block_stride_bytes + layer_offset_bytes.
  * Inside (library-private order): K and V of block_size tokens in sub-blocks of 16 tokens, pairs interleaved for dot
- * products. block_size is a multiple of 16; dtype OV_F32 or OV_BF16. */
+ * products. block_size is a multiple of 16; dtype OV_F32, OV_BF16, OV_I8 or OV_F8_E4M3. */
 typedef struct ov_kv_layer {
   int64_t layer_offset_bytes;
   int32_t group; /* which block table and slot mapping */

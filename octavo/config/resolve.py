@@ -29,7 +29,6 @@ from octavo.config.rules.dtype import choose_dtype
 from octavo.config.rules.executor import choose_executor
 from octavo.config.rules.kv_cache import (
     check_block_size,
-    check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
     choose_hash_algorithm,
@@ -223,7 +222,7 @@ def _cache(args: EngineArgs, env: Env, dtype: str, notes: _Notes) -> CacheConfig
         ),
         num_gpu_blocks_override=args.num_gpu_blocks_override,
         enable_prefix_caching=args.enable_prefix_caching is not False,
-        cache_dtype=check_cache_dtype(args.kv_cache_dtype, dtype),
+        cache_dtype=args.kv_cache_dtype,
         prefix_caching_hash_algo=notes.take(choose_hash_algorithm(args.prefix_caching_hash_algo)),
         prefix_hash_seed=env.pythonhashseed,
     )

@@ -21,7 +21,8 @@ def make_executor(config: EngineConfig) -> Executor:
 
 def _uniproc(config: EngineConfig) -> Executor:
     return UniprocExecutor(
-        Worker(config.model, config.scheduler, config.device), depth=config.scheduler.depth
+        Worker(config.model, config.scheduler, config.device, cache_dtype=config.cache.cache_dtype),
+        depth=config.scheduler.depth,
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from octavo.ops.backend import Network
+from octavo.ops.backend import Network, cache_element_type
 from octavo.ops.dequantize import dequantize
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Tensor, Weight
@@ -398,6 +398,7 @@ class NativeBackend:
         spin_us: how long they spin for work before they sleep.
         cpus: one CPU per thread to pin it to; None: threads are not pinned.
         dtype: "auto", "float32" or "bfloat16".
+        cache_dtype: as `--kv-cache-dtype`.
         options: how programs become plans.
     """
 
@@ -409,13 +410,14 @@ class NativeBackend:
         spin_us: int,
         cpus: Sequence[int] | None = None,
         dtype: str,
+        cache_dtype: str = "auto",
         options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     ) -> None:
         self._library = library
         self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
         self._num_threads = num_threads
         self._options = options
-        self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
+        self.kv_dtype = cache_element_type(cache_dtype, dtype)
         self.ops = NativeOps(library, self._pool, dtype)
 
     @property

@@ -43,7 +43,13 @@ from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, St
 
 #: Logit rows per pass of the sample segment: a row of logits can be 1 MB.
 LOGIT_CHUNK = 32
-_ELEMENT_TYPES = {"float32": ElementType.F32, "bfloat16": ElementType.BF16}
+#: a key of `messages.kv_cache.DTYPE_BYTES` -> its number in the library
+CACHE_ELEMENT_TYPES = {
+    "float32": ElementType.F32,
+    "bfloat16": ElementType.BF16,
+    "int8": ElementType.I8,
+    "fp8_e4m3": ElementType.F8_E4M3,
+}
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -67,7 +73,7 @@ class Plan:
         weights: the backend's packed weights, which instructions number.
         vocab_size: columns of the logits.
         max_tokens, max_requests: the largest step.
-        kv_dtype: "float32" or "bfloat16".
+        kv_dtype: element type of the cache: a key of `messages.kv_cache.DTYPE_BYTES`.
         options: see `PlanOptions`.
     """
 
@@ -91,7 +97,7 @@ class Plan:
         self._vocab_size = vocab_size
         self._max_tokens = max_tokens
         self._max_requests = max_requests
-        self._kv_dtype = _ELEMENT_TYPES[kv_dtype]
+        self._kv_dtype = CACHE_ELEMENT_TYPES[kv_dtype]
         self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
         self._handle: int | None = None
         self._kv_memory: tuple[int, int] | None = None  # address, bytes

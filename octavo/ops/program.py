@@ -25,11 +25,14 @@ class Rows(IntEnum):
 
 
 class ElementType(IntEnum):
-    """Element types of activations."""
+    """Element types of activations and caches."""
 
     F32 = 0
     BF16 = 30
     A8 = 100  # int8 groups of 32 with scales
+    # caches only
+    I8 = 24
+    F8_E4M3 = 101
 
 
 class Op(IntEnum):

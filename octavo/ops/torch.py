@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from octavo.ops.backend import KVPool, Network
+from octavo.ops.backend import KVPool, Network, cache_element_type
 from octavo.ops.dequantize import dequantize
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Weight
 from octavo.ops.interface import Tensor as TensorHandle
@@ -29,10 +29,48 @@ from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+#: one-byte cache -> PyTorch's type and the largest code
+_CODES = {"int8": (torch.int8, 127.0), "fp8_e4m3": (torch.float8_e4m3fn, 448.0)}
+
+
+class _Cache:
+    """K or V of one layer: [slots, kv_heads, head_dim], with a scale per slot and head if its
+    values are one-byte codes."""
+
+    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
+        self._largest = _CODES[dtype][1] if dtype in _CODES else None
+        element = _CODES[dtype][0] if dtype in _CODES else DTYPES[dtype]
+        self._values = torch.zeros(shape, device=device).to(element)
+        self._scales = torch.zeros(*shape[:2], 1, device=device)
+
+    def write(self, slots: Tensor, values: Tensor) -> None:
+        """Stores f32 [tokens, kv_heads, head_dim]; rounding is that of csrc/src/kv_codec.h."""
+        if self._largest is None:
+            self._values[slots] = values.to(self._values.dtype)
+            return
+        amax = values.abs().amax(-1, keepdim=True)
+        is_zero = amax < 1e-35
+        codes = (values * (self._largest / amax).masked_fill(is_zero, 0)).clamp(
+            -self._largest, self._largest
+        )
+        if self._values.dtype == torch.int8:
+            codes = codes.round()
+        # not every device writes float8 by index
+        self._values.view(torch.int8)[slots] = codes.to(self._values.dtype).view(torch.int8)
+        self._scales[slots] = (amax / self._largest).masked_fill(is_zero, 0)
+
+    def read(self, slots: Tensor) -> Tensor:
+        """f32 [slots, kv_heads, head_dim]."""
+        if self._largest is None:
+            return self._values[slots].float()
+        codes = self._values.view(torch.int8)[slots].view(self._values.dtype)
+        return codes.float() * self._scales[slots]
+
+
 class _LayerCache(msgspec.Struct):
     group: int
-    k: Tensor  # [num_blocks * block_size, kv_heads, k_head_dim]
-    v: Tensor  # [num_blocks * block_size, kv_heads, v_head_dim]
+    k: _Cache
+    v: _Cache
 
 
 class TorchOps:
@@ -41,13 +79,13 @@ class TorchOps:
     Args:
         device: a PyTorch device name.
         dtype: "float32" or "bfloat16": weights and linear layers.
-        kv_dtype: the same choice for the cache.
+        kv_dtype: a key of `messages.kv_cache.DTYPE_BYTES`.
     """
 
     def __init__(self, device: str, dtype: str, kv_dtype: str) -> None:
         self.device = torch.device(device)
         self.dtype = DTYPES[dtype]
-        self.kv_dtype = DTYPES[kv_dtype]
+        self.kv_dtype = kv_dtype
         self.weight_bytes = 0
         self._block_size = 0
         self._caches: dict[int, _LayerCache] = {}
@@ -83,8 +121,8 @@ class TorchOps:
             layer, heads = place.layer, place.layer.num_kv_heads
             self._caches[layer.layer] = _LayerCache(
                 place.group,
-                torch.zeros(slots, heads, layer.k_head_dim, dtype=self.kv_dtype).to(self.device),
-                torch.zeros(slots, heads, layer.v_head_dim, dtype=self.kv_dtype).to(self.device),
+                _Cache((slots, heads, layer.k_head_dim), self.kv_dtype, self.device),
+                _Cache((slots, heads, layer.v_head_dim), self.kv_dtype, self.device),
             )
 
     def begin_step(self, step: StepArrays) -> None:
@@ -186,8 +224,8 @@ class TorchOps:
         is_written = slots >= 0
         keys = _tensor(k).unflatten(-1, (layer.num_kv_heads, layer.k_head_dim))
         values = _tensor(v).unflatten(-1, (layer.num_kv_heads, layer.v_head_dim))
-        cache.k[slots[is_written]] = keys[is_written].to(self.kv_dtype)
-        cache.v[slots[is_written]] = values[is_written].to(self.kv_dtype)
+        cache.k.write(slots[is_written], keys[is_written])
+        cache.v.write(slots[is_written], values[is_written])
 
     def attention(
         self,
@@ -223,7 +261,7 @@ class TorchOps:
         blocks = self._to_device(self._step.block_tables[cache.group, request, :num_blocks])
         offsets = torch.arange(self._block_size, device=self.device)
         slots = (blocks[:, None] * self._block_size + offsets).flatten()[:length]
-        return cache.k[slots].float(), cache.v[slots].float()
+        return cache.k.read(slots), cache.v.read(slots)
 
     def _visible(self, positions: Tensor, length: int, window: int | None) -> Tensor:
         """[T of the request, length] bool: which keys each query sees."""
@@ -452,11 +490,12 @@ class TorchBackend:
     Args:
         device: a PyTorch device name.
         dtype: "auto" (bfloat16), "float32" or "bfloat16".
+        cache_dtype: as `--kv-cache-dtype`.
     """
 
-    def __init__(self, device: str, dtype: str) -> None:
-        self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
-        self.ops = TorchOps(device, self.kv_dtype, self.kv_dtype)
+    def __init__(self, device: str, dtype: str, cache_dtype: str = "auto") -> None:
+        self.kv_dtype = cache_element_type(cache_dtype, dtype)
+        self.ops = TorchOps(device, "float32" if dtype == "float32" else "bfloat16", self.kv_dtype)
         self.notes: list[str] = []
 
     @property

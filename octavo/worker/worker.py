@@ -45,7 +45,8 @@ class Worker:
         model: which weights, which architecture, how they are computed with.
         scheduler: the largest step.
         device: which device, how many threads.
-        open_backend: opens the device with a dtype.
+        cache_dtype: element type of the cache, as `--kv-cache-dtype`.
+        open_backend: opens the device with a dtype and a cache dtype.
         open_checkpoint: opens the weights at a path.
         available_memory_bytes: memory this process may still take.
         shows_progress: a progress bar on a terminal while weights load.
@@ -57,7 +58,8 @@ class Worker:
         scheduler: SchedulerConfig,
         device: DeviceConfig,
         *,
-        open_backend: Callable[[DeviceConfig, str], Backend] = open_backend,
+        cache_dtype: str = "auto",
+        open_backend: Callable[[DeviceConfig, str, str], Backend] = open_backend,
         open_checkpoint: Callable[[str], Checkpoint] = open_checkpoint,
         available_memory_bytes: Callable[[], int] = available_memory_bytes,
         shows_progress: bool = True,
@@ -65,6 +67,7 @@ class Worker:
         self._model_config = model
         self._scheduler = scheduler
         self._device = device
+        self._cache_dtype = cache_dtype
         self._open_backend = open_backend
         self._open_checkpoint = open_checkpoint
         self._available_memory_bytes = available_memory_bytes
@@ -85,7 +88,8 @@ class Worker:
         """
         config, scheduler = self._model_config, self._scheduler
         build = model_class(config.architecture)
-        backend = self._backend = self._open_backend(self._device, config.dtype)
+        backend = self._open_backend(self._device, config.dtype, self._cache_dtype)
+        self._backend = backend
         checkpoint = self._open_checkpoint(config.weights_path)
         try:
             store = WeightStore(checkpoint, backend.ops)

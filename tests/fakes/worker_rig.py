@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
 from octavo.core.kv_cache_plan import group_layers
@@ -43,10 +44,16 @@ class Generated:
 class _Request:
     prompt: list[int]
     params: SamplingParams
-    blocks: list[list[int]]  # per KV group
+    blocks: list[list[int]]  # of its own, per KV group
+    shared_blocks: list[list[int]]  # of another request: a cache hit
     num_computed: int = 0
     is_known: bool = False
     got: Generated = field(default_factory=Generated)
+
+    @property
+    def table(self) -> list[list[int]]:
+        pairs = zip(self.shared_blocks, self.blocks, strict=True)
+        return [shared + own[len(shared) :] for shared, own in pairs]
 
     @property
     def num_left(self) -> int:
@@ -60,6 +67,7 @@ class WorkerRig:
         hf_config, tensors: the model.
         dtype: as `--dtype`.
         make_backend: opens the device; by default the native library's best level.
+        cache_dtype: as `--kv-cache-dtype`; `make_backend` knows its own.
     """
 
     def __init__(
@@ -70,6 +78,7 @@ class WorkerRig:
         architecture: str = "LlamaForCausalLM",
         dtype: str = "float32",
         make_backend: Callable[[str], Backend] | None = None,
+        cache_dtype: str = "auto",
         max_model_len: int = 256,
         max_tokens: int = 128,
         max_requests: int = 8,
@@ -79,7 +88,7 @@ class WorkerRig:
         logprobs_mode: str = "raw_logprobs",
     ) -> None:
         self.checkpoint = MemoryCheckpoint(tensors)
-        self._open = make_backend or native_backend
+        self._open = make_backend or partial(native_backend, cache_dtype=cache_dtype)
         self._block_size = block_size
         self._blocks_per_request = -(-max_model_len // block_size)
         vocab_size = hf_config["vocab_size"]
@@ -105,7 +114,7 @@ class WorkerRig:
                 max_num_batched_tokens=max_tokens, max_num_seqs=max_requests, depth=depth
             ),
             DeviceConfig(),
-            open_backend=lambda device, dtype: self._open(dtype),
+            open_backend=lambda device, dtype, cache_dtype: self._open(dtype),
             open_checkpoint=lambda path: self.checkpoint,
             available_memory_bytes=lambda: 2**30,
         )
@@ -132,9 +141,38 @@ class WorkerRig:
         self._requests: dict[str, _Request] = {}
         self._finished: list[str] = []
 
-    def add(self, name: str, prompt: list[int], params: SamplingParams = GREEDY) -> None:
-        """Makes a request known to the rig; nothing is computed yet."""
-        self._requests[name] = _Request(prompt, params, self._free_blocks.pop())
+    def add(
+        self,
+        name: str,
+        prompt: list[int],
+        params: SamplingParams = GREEDY,
+        *,
+        prefix_of: str | None = None,
+        num_shared_blocks: int = 0,
+    ) -> None:
+        """Makes a request known to the rig; nothing is computed yet.
+
+        Its first `num_shared_blocks` blocks are those of `prefix_of`, which has computed them.
+        """
+        blocks = self._free_blocks.pop()
+        request = _Request(prompt, params, blocks, [[] for _ in blocks])
+        if prefix_of is not None:
+            table = self._requests[prefix_of].table
+            request.shared_blocks = [ids[:num_shared_blocks] for ids in table]
+            request.num_computed = num_shared_blocks * self._block_size
+        self._requests[name] = request
+
+    def preempt(self, name: str, num_kept_blocks: int = 0) -> None:
+        """The worker forgets a request; all but its first blocks is computed again."""
+        request = self._requests[name]
+        if request.is_known:
+            self._finished.append(name)
+        request.is_known = False
+        request.num_computed = num_kept_blocks * self._block_size
+
+    def num_computed(self, name: str) -> int:
+        """Tokens of a request that are in the cache."""
+        return self._requests[name].num_computed
 
     def num_left(self, name: str) -> int:
         """Tokens of a request that are not computed yet."""
@@ -178,7 +216,12 @@ class WorkerRig:
     def _new(self, name: str, request: _Request) -> NewRequestData:
         request.is_known = True
         return NewRequestData(
-            name, request.prompt, len(request.prompt), request.params, request.blocks, 0
+            name,
+            request.prompt + request.got.token_ids,
+            len(request.prompt),
+            request.params,
+            request.table,
+            request.num_computed,
         )
 
     def _note(self, name: str, count: int, output: ModelRunnerOutput) -> None:
@@ -195,9 +238,15 @@ def native_backend(
     *,
     isa: str | None = None,
     num_threads: int = 2,
+    cache_dtype: str = "auto",
     options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
 ) -> NativeBackend:
     """The native library; no spinning, since tests share the machine."""
     return NativeBackend(
-        load_library(isa), num_threads=num_threads, spin_us=0, dtype=dtype, options=options
+        load_library(isa),
+        num_threads=num_threads,
+        spin_us=0,
+        dtype=dtype,
+        cache_dtype=cache_dtype,
+        options=options,
     )

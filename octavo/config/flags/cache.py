@@ -60,6 +60,7 @@ FLAGS = (
             "auto",
             "float16",
             "bfloat16",
+            "int8",
             "fp8",
             "fp8_e4m3",
             "fp8_e5m2",
@@ -67,8 +68,8 @@ FLAGS = (
             "fp8_ds_mla",
             "nvfp4_ds_mla",
         ),
-        supported=("auto", "bfloat16"),
-        why="it holds bfloat16, or float32 with --dtype float32",
+        supported=("auto", "bfloat16", "int8", "fp8", "fp8_e4m3"),
+        why="there are no kernels for it: use bfloat16, or int8 for half the memory",
     ),
     Flag(
         "num-gpu-blocks-override",

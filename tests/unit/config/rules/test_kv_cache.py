@@ -7,7 +7,6 @@ import pytest
 from octavo.config.rules.kv_cache import (
     GIB,
     check_block_size,
-    check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
     choose_hash_algorithm,
@@ -25,13 +24,6 @@ def test_other_block_sizes_are_refused_with_the_next_ones() -> None:
         check_block_size(40)
     with pytest.raises(ConfigError, match="got 8; try 16 or 32"):
         check_block_size(8)
-
-
-def test_the_cache_follows_the_arithmetic() -> None:
-    assert check_cache_dtype("auto", "float32") == "auto"
-    assert check_cache_dtype("bfloat16", "auto") == "bfloat16"
-    with pytest.raises(ConfigError, match="--kv-cache-dtype bfloat16 is not supported with --dtyp"):
-        check_cache_dtype("bfloat16", "float32")
 
 
 def test_the_variable_counts_in_gib() -> None:
