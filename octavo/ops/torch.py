@@ -25,52 +25,13 @@ from octavo.ops.interface import Tensor as TensorHandle
 from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.philox import uniform
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-#: one-byte cache -> PyTorch's type and the largest code
-_CODES = {"int8": (torch.int8, 127.0), "fp8_e4m3": (torch.float8_e4m3fn, 448.0)}
-
-
-class _Cache:
-    """K or V of one layer: [slots, kv_heads, head_dim], with a scale per slot and head if its
-    values are one-byte codes."""
-
-    def __init__(self, shape: tuple[int, int, int], dtype: str, device: torch.device) -> None:
-        self._largest = _CODES[dtype][1] if dtype in _CODES else None
-        element = _CODES[dtype][0] if dtype in _CODES else DTYPES[dtype]
-        self._values = torch.zeros(shape, device=device).to(element)
-        self._scales = torch.zeros(*shape[:2], 1, device=device)
-
-    def write(self, slots: Tensor, values: Tensor) -> None:
-        """Stores f32 [tokens, kv_heads, head_dim]; rounding is that of csrc/src/kv_codec.h."""
-        if self._largest is None:
-            self._values[slots] = values.to(self._values.dtype)
-            return
-        amax = values.abs().amax(-1, keepdim=True)
-        is_zero = amax < 1e-35
-        codes = (values * (self._largest / amax).masked_fill(is_zero, 0)).clamp(
-            -self._largest, self._largest
-        )
-        if self._values.dtype == torch.int8:
-            codes = codes.round()
-        # not every device writes float8 by index
-        self._values.view(torch.int8)[slots] = codes.to(self._values.dtype).view(torch.int8)
-        self._scales[slots] = (amax / self._largest).masked_fill(is_zero, 0)
-
-    def read(self, slots: Tensor) -> Tensor:
-        """f32 [slots, kv_heads, head_dim]."""
-        if self._largest is None:
-            return self._values[slots].float()
-        codes = self._values.view(torch.int8)[slots].view(self._values.dtype)
-        return codes.float() * self._scales[slots]
+from octavo.ops.torch_cache import DTYPES, TorchCache
 
 
 class _LayerCache(msgspec.Struct):
     group: int
-    k: _Cache
-    v: _Cache
+    k: TorchCache
+    v: TorchCache
 
 
 class TorchOps:
@@ -121,8 +82,8 @@ class TorchOps:
             layer, heads = place.layer, place.layer.num_kv_heads
             self._caches[layer.layer] = _LayerCache(
                 place.group,
-                _Cache((slots, heads, layer.k_head_dim), self.kv_dtype, self.device),
-                _Cache((slots, heads, layer.v_head_dim), self.kv_dtype, self.device),
+                TorchCache((slots, heads, layer.k_head_dim), self.kv_dtype, self.device),
+                TorchCache((slots, heads, layer.v_head_dim), self.kv_dtype, self.device),
             )
 
     def begin_step(self, step: StepArrays) -> None:
