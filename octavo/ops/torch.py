@@ -337,7 +337,9 @@ class TorchOps:
             return torch.softmax(logits.double(), dim=-1)
         weights = torch.exp((logits - logits.max()) / float(sampling.temperature[row])).double()
         weights[weights < float(sampling.min_p[row])] = 0
-        ordered, order = torch.sort(weights, descending=True, stable=True)
+        # by logit: different ones may have the same weight
+        order = torch.sort(logits, descending=True, stable=True).indices
+        ordered = weights[order]
         if sampling.top_k[row] > 0:
             ordered[int(sampling.top_k[row]) :] = 0
         if sampling.top_p[row] < 1:

@@ -477,6 +477,56 @@ def test_sampling_draws_and_reports_the_same(
         assert ranks.tolist() == expected.logprob_ranks[row, columns][finite].tolist()
 
 
+EDGES: dict[str, dict[str, float]] = {
+    "half of equals": {"top_p": 0.5},
+    "the least share": {"top_p": 1e-9},
+    "nearly all": {"top_p": 1 - 2**-24},
+    "ties at the last place": {"top_k": 10},
+    "more than there are": {"top_k": 10_000},
+    "the best and its equals": {"min_p": 1.0},
+    "one of the best and its equals": {"min_p": 1.0, "top_k": 1},
+    "half of the ties at the last place": {"top_k": 10, "top_p": 0.5},
+    "least temperature": {"temperature": 0.01},
+    "least temperature and ties": {"temperature": 0.01, "top_p": 0.5},
+    "largest temperature": {"temperature": 2.0, "min_p": 0.9, "top_k": 3},
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("isa", available_isas())
+def test_what_is_left_to_draw_from_is_the_same_at_the_edges(isa: str, edge: str) -> None:
+    """Equal logits, one best, two levels, banned ids; many draws of each, with what they came from
+    reported."""
+    vocab_size, per_kind = 64, 20
+    rng = np.random.default_rng(1)
+    one_best, levels = np.zeros((2, per_kind, vocab_size), np.float32)
+    one_best[:, 17] = 30
+    levels[:] = rng.permutation(np.repeat([0.0, -1.0], vocab_size // 2))
+    equal = np.full((per_kind, vocab_size), -3, np.float32)
+    logits = np.concatenate([equal, one_best, levels, equal])
+    rows = len(logits)
+    sampling = SamplingArrays(MAX_TOKENS)
+    options = {"temperature": 1.0} | EDGES[edge]
+    for name, value in options.items():
+        getattr(sampling, name)[:rows] = value
+    sampling.seed[:rows] = rng.integers(0, 2**63, rows)
+    sampling.num_logprobs[:rows] = 12
+    sampling.uses_bias = True  # the last rows may draw from eight ids
+    banned = np.setdiff1d(np.arange(vocab_size), np.arange(3, 64, 8)).astype(np.int32)
+    counts = np.where(np.arange(rows) < 3 * per_kind, 0, len(banned))
+    sampling.bias_offsets[1 : rows + 1] = np.cumsum(counts)
+    sampling.bias_ids = np.tile(banned, per_kind)
+    sampling.bias_values = np.full(len(sampling.bias_ids), -np.inf, np.float32)
+    pair = SamplingPair(isa, vocab_size, reports_processed=True)
+    native, expected = pair.run(logits, sampling, max_logprobs=12)
+    pair.close()
+    assert native.status[:rows].tolist() == [0] * rows
+    assert native.sampled[:rows].tolist() == expected.sampled[:rows].tolist()
+    np.testing.assert_allclose(native.logprob_values, expected.logprob_values, atol=2e-6)
+    is_left = np.isfinite(expected.logprob_values)
+    assert native.logprob_ids[is_left].tolist() == expected.logprob_ids[is_left].tolist()
+
+
 @pytest.mark.parametrize("isa", available_isas())
 def test_rows_that_cannot_be_sampled_are_marked(isa: str) -> None:
     pair = SamplingPair(isa, 64, reports_processed=False)
