@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gguf
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
@@ -31,14 +33,14 @@ def real(request: pytest.FixtureRequest) -> RealModel:
     """One after the other: transformers needs half a minute and gigabytes for each."""
     path = path_of(request.param)
     place = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
-    return RealModel(
-        request.param,
-        str(path),
-        AutoTokenizer.from_pretrained(**place),
-        AutoModelForCausalLM.from_pretrained(
+    with pytest.MonkeyPatch.context() as patch:
+        # a large vocabulary takes the package ten seconds, and transformers asks for it three times
+        patch.setattr(gguf, "GGUFReader", functools.cache(gguf.GGUFReader))
+        tokenizer = AutoTokenizer.from_pretrained(**place)
+        model = AutoModelForCausalLM.from_pretrained(
             **place, dtype=torch.float32, attn_implementation="eager"
-        ).eval(),
-    )
+        )
+    return RealModel(request.param, str(path), tokenizer, model.eval())
 
 
 @pytest.fixture(scope="session", params=MODELS)

@@ -20,6 +20,7 @@ from tests.models.texts import LICENSE, PROMPTS, SOURCES
 BOUND = 1e-3  # on log-probabilities
 NUM_TOP = 20  # of prompt positions; the last position reports the whole vocabulary
 MAX_TOKENS = 700  # more than Gemma's window of 512, and than a chunk
+CHUNK = 256
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ def test_fp32_log_probabilities_equal_transformers(real: RealModel) -> None:
         tensors,
         architecture=facts.architecture,
         max_model_len=MAX_TOKENS + 8,
-        max_tokens=256,
+        max_tokens=CHUNK,
         max_requests=2,
     )
     prompts = [real.tokenizer(text)["input_ids"] for text in PROMPTS]
@@ -60,7 +61,7 @@ def log_probabilities(real: RealModel, ids: list[int]) -> torch.Tensor:
 def largest_difference(rig: WorkerRig, name: str, ids: list[int], expected: torch.Tensor) -> float:
     """Over the likeliest tokens of each prompt position and all tokens of the next."""
     rig.add(name, ids, SamplingParams(temperature=0.0, prompt_logprobs=NUM_TOP, logprobs=-1))
-    got = rig.generate(name, 1)
+    got = rig.generate(name, 1, chunk=CHUNK)
     rig.finish(name)
     largest = 0.0
     for row, entry in zip(expected, [*got.prompt_logprobs[1:], *got.logprobs], strict=True):
