@@ -38,17 +38,17 @@ from octavo.ops.library import (
     ThreadPool,
 )
 from octavo.ops.logits_hook import GuardedHook
-from octavo.ops.program import ElementType, Instruction, Operand, Program, Rows
+from octavo.ops.program import CacheType, Instruction, Operand, Program, Rows
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
 #: Logit rows per pass of the sample segment: a row of logits can be 1 MB.
 LOGIT_CHUNK = 32
 #: a key of `messages.kv_cache.DTYPE_BYTES` -> its number in the library
-CACHE_ELEMENT_TYPES = {
-    "float32": ElementType.F32,
-    "bfloat16": ElementType.BF16,
-    "int8": ElementType.I8,
-    "fp8_e4m3": ElementType.F8_E4M3,
+CACHE_TYPES = {
+    "float32": CacheType.F32,
+    "bfloat16": CacheType.BF16,
+    "int8": CacheType.I8,
+    "fp8_e4m3": CacheType.F8_E4M3,
 }
 
 
@@ -97,7 +97,7 @@ class Plan:
         self._vocab_size = vocab_size
         self._max_tokens = max_tokens
         self._max_requests = max_requests
-        self._kv_dtype = CACHE_ELEMENT_TYPES[kv_dtype]
+        self._kv_dtype = CACHE_TYPES[kv_dtype]
         self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
         self._handle: int | None = None
         self._kv_memory: tuple[int, int] | None = None  # address, bytes

@@ -25,12 +25,18 @@ class Rows(IntEnum):
 
 
 class ElementType(IntEnum):
-    """Element types of activations and caches."""
+    """Element types of activations."""
 
     F32 = 0
     BF16 = 30
     A8 = 100  # int8 groups of 32 with scales
-    # caches only
+
+
+class CacheType(IntEnum):
+    """Element types of KV caches."""
+
+    F32 = 0
+    BF16 = 30
     I8 = 24
     F8_E4M3 = 101
 

@@ -7,7 +7,7 @@ import pytest
 from octavo.messages.kv_cache import DTYPE_BYTES, KVCacheConfig, KVCacheGroup
 from octavo.ops.interface import KVLayer
 from octavo.ops.library import OvKvLayer, load_library
-from octavo.ops.plan import CACHE_ELEMENT_TYPES
+from octavo.ops.plan import CACHE_TYPES
 from octavo.worker.kv_cache import kv_cache_specs, place_layers
 
 LAYERS = [KVLayer(0, 2, 8, 8, 32), KVLayer(1, 2, 8, 8, None), KVLayer(2, 2, 8, 8, 32)]
@@ -32,7 +32,7 @@ def test_one_byte_caches_have_a_scale_for_k_and_one_for_v(dtype: str) -> None:
 def test_a_token_has_the_bytes_that_the_library_takes(dtype: str, layer: KVLayer) -> None:
     (spec,) = kv_cache_specs([layer], dtype)
     native = OvKvLayer(
-        0, 0, layer.num_kv_heads, layer.k_head_dim, layer.v_head_dim, CACHE_ELEMENT_TYPES[dtype]
+        0, 0, layer.num_kv_heads, layer.k_head_dim, layer.v_head_dim, CACHE_TYPES[dtype]
     )
     assert load_library().kv_layer_bytes(native, 32) == 32 * spec.bytes_per_token()
 
