@@ -1,6 +1,7 @@
 """Writes a GGUF file's weights and tokenizer as a folder of bfloat16 safetensors.
 
-Other engines read it where they read no GGUF. Needs torch, transformers, accelerate and gguf (scripts/build-peers.sh has an environment with them):
+Other engines read it where they read no GGUF. Needs torch, transformers, accelerate and gguf; the
+environment that scripts/build-peers.sh makes for openvino has them:
 
     python scripts/make_bf16_folder.py MODEL.gguf FOLDER
 """
