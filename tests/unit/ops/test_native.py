@@ -66,6 +66,22 @@ def test_dtype_decides_what_is_kept_and_what_is_multiplied(
     assert input_type(kept) == read
 
 
+@pytest.mark.parametrize(
+    ("kind", "factor"),
+    [
+        (GGMLType.Q8_0, float(np.float32(640**0.5))),
+        (GGMLType.F32, float(np.float32(640**0.5))),
+        (GGMLType.BF16, 25.25),  # 25.298 has no place between 25.25 and 25.375
+    ],
+)
+def test_a_bfloat16_embedding_is_scaled_by_a_bfloat16(
+    ops: NativeOps, kind: GGMLType, factor: float
+) -> None:
+    embedding = weight(ops, 32, 64, kind)
+    program = record(ops, lambda: ops.embed(embedding, scale=640**0.5))
+    assert np.float32(program.forward[0].f[0]) == np.float32(factor)
+
+
 def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
     for kind in (GGMLType.Q4_1, GGMLType.Q4_1, GGMLType.BF16):
         weight(backend.ops, 8, 32, kind)
