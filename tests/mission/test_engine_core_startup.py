@@ -96,7 +96,7 @@ def test_the_step_loop_can_have_a_queue_of_batches() -> None:
     """vLLM's `step_with_batch_queue`: a step is on its way before the last one's tokens are
     known."""
     executor = FakeExecutor()
-    core = EngineCore(engine_config(), executor, depth=2)
+    core = EngineCore(engine_config(scheduler=SchedulerConfig(depth=2)), executor)
     core.add_request(core_request("a", max_tokens=6))
     core.step()
     assert len(executor.steps) == 2
