@@ -2,7 +2,8 @@
 
 Eight streams decode; then a prompt of 6,000 tokens comes. Printed are the longest time between two
 tokens of any stream before it came and while it was computed, and how long its first token took.
-Every token has an event of its own: the streams ask for logprobs, so that none is held back.
+The streams ask for log-probabilities, which tell how many tokens an event holds: where a character
+needs two tokens, the first is held back, and that gap is not counted.
 """
 
 from __future__ import annotations

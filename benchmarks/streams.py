@@ -57,10 +57,12 @@ def wait_ready(port: int, process: subprocess.Popen[str], limit_s: float = 60.0)
 
 @dataclass
 class Stream:
-    """One streamed completion: when it was sent and when its pieces came (`time.monotonic()`)."""
+    """One streamed completion: when it was sent and when its pieces came (`time.monotonic()`), and
+    how many tokens each holds: what ends inside a character is held back."""
 
     sent_s: float = 0.0
     piece_s: list[float] = field(default_factory=list)
+    num_tokens: list[int] = field(default_factory=list)
 
     @property
     def ttft_s(self) -> float:
@@ -68,12 +70,9 @@ class Stream:
         return self.piece_s[0] - self.sent_s
 
     def gaps_s(self, since_s: float = 0.0, until_s: float = float("inf")) -> list[float]:
-        """Times between pieces, of those gaps that touch the interval."""
-        return [
-            b - a
-            for a, b in zip(self.piece_s, self.piece_s[1:], strict=False)
-            if b >= since_s and a <= until_s
-        ]
+        """Times between pieces of one token, of those gaps that touch the interval."""
+        ends = zip(self.piece_s, self.piece_s[1:], self.num_tokens[1:], strict=False)
+        return [b - a for a, b, count in ends if b >= since_s and a <= until_s and count == 1]
 
 
 async def complete(port: int, body: dict[str, Any]) -> AsyncIterator[Stream]:
@@ -96,9 +95,17 @@ async def complete(port: int, body: dict[str, Any]) -> AsyncIterator[Stream]:
         async for line in reader:
             if line.startswith(b"data: {"):
                 stream.piece_s.append(time.monotonic())
+                stream.num_tokens.append(_num_tokens(line))
                 yield stream
     finally:
         writer.close()
+
+
+def _num_tokens(line: bytes) -> int:
+    """Tokens of a piece, as its log-probabilities tell; without them it counts as one."""
+    choices = json.loads(line.removeprefix(b"data: "))["choices"]
+    logprobs = choices[0].get("logprobs") if choices else None
+    return len(logprobs["tokens"]) if logprobs else 1
 
 
 async def finished(port: int, body: dict[str, Any]) -> Stream:

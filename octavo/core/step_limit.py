@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 #: a step with a chunk of a prompt should take at most this long
 MAX_STEP_S = 0.4
-#: so it is planned to take this long: half of all estimates are too low
-_PLANNED_STEP_S = 0.36
+#: so it is planned to take this long: steps of one size vary by a third on a shared machine
+_PLANNED_STEP_S = 0.32
 #: share of it that the first chunk of a step may take, however long decoding takes
 MIN_CHUNK_SHARE = 0.25
 #: the first chunk of a step has at least so many tokens: fewer would cost nearly the same
