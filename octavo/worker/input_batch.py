@@ -18,6 +18,8 @@ from octavo.ops.step import Int32Array, SamplingArrays, StepArrays, UInt32Array
 from octavo.sample.sampling_rows import TokenHistory
 from octavo.worker.request_states import RequestStates
 
+_ONE = np.uint64(1)
+
 
 class InputBatch:
     """One step.
@@ -56,6 +58,8 @@ class InputBatch:
         self.histories: dict[int, list[TokenHistory]] = {}
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
+        self._num_repeats = 0  # of the last step, one token on each time
+        self._prepared_as = 0  # number of the last step that may be repeated
         self._num_tokens_after: Int32Array = np.zeros(0, np.int32)  # [R] drawn ones included
         self._token_index: Int32Array = np.arange(max_tokens + 1, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
@@ -67,6 +71,10 @@ class InputBatch:
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
         """Fills the arrays for one step; `states` has been updated with it."""
+        self._states.num_prepared += 1
+        if self._continues(scheduled):
+            self._advance()
+            return
         self.request_ids = list(scheduled.num_scheduled_tokens)
         self.rows = self._states.rows(self.request_ids)
         num_scheduled = np.fromiter(
@@ -77,6 +85,47 @@ class InputBatch:
         self._fill_sampling(scheduled)
         seq_lens = self.step.seq_lens[: len(self.rows)]
         self._states.advance(self.rows, seq_lens, self._num_tokens_after)
+        self._expect_continuation(scheduled)
+
+    def _expect_continuation(self, scheduled: SchedulerOutput) -> None:
+        """How many of the next steps may only move everything one token on: until a request
+        reaches the end of a block."""
+        step = self.step
+        self._num_repeats = 0
+        if (
+            step.num_tokens == step.num_requests == step.num_logits
+            and self.targets is None
+            and not self.histories
+            and scheduled.grammar is None
+            and (step.input_rows[: step.num_tokens] >= 0).all()
+        ):
+            offset = int((step.positions[: step.num_tokens] % self._block_size).max(initial=0))
+            self._num_repeats = self._block_size - 1 - offset
+            self._prepared_as = self._states.num_prepared
+
+    def _continues(self, scheduled: SchedulerOutput) -> bool:
+        """True if the step is the one that was prepared last, by this batch, one token on."""
+        return (
+            self._num_repeats > 0
+            and self._prepared_as == self._states.num_prepared - 1
+            and scheduled.total_num_scheduled_tokens == len(self.request_ids)
+            and scheduled.grammar is None
+            and not (scheduled.new_requests or scheduled.finished_request_ids)
+            and not scheduled.new_block_ids
+            and list(scheduled.num_scheduled_tokens) == self.request_ids
+        )
+
+    def _advance(self) -> None:
+        """Moves every request one token on, in the block where it is: all else stays."""
+        self._num_repeats -= 1
+        self._prepared_as += 1
+        step, count = self.step, self.step.num_requests
+        step.positions[:count] += 1
+        step.slot_mapping[:, :count] += 1
+        step.seq_lens[:count] += 1
+        self.sampling.output_index[:count] += _ONE
+        self._num_tokens_after += 1
+        self._states.advance(self.rows, step.seq_lens[:count], self._num_tokens_after)
 
     def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
         states, step, rows = self._states, self.step, self.rows

@@ -53,6 +53,7 @@ class RequestStates:
         self._num_blocks = [[0] * num_groups for _ in range(max_requests)]
         self._id_to_row: dict[str, int] = {}
         self._free_rows = list(range(max_requests - 1, -1, -1))
+        self.num_prepared = 0  # steps, whichever arrays they are prepared in
         self._is_resumed = np.zeros(max_requests, bool)
 
     def __len__(self) -> int:
