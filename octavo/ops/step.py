@@ -37,6 +37,7 @@ class StepArrays:
     """
 
     __slots__ = (
+        "_moving",
         "block_tables",
         "input_ids",
         "input_rows",
@@ -68,16 +69,23 @@ class StepArrays:
         self.input_ids: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
         # [T]; >= 0: the id is last_tokens of this row, whatever input_ids says
         self.input_rows: Int32Array = np.full(max_tokens, -1, np.int32)
-        self.positions: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
+        # what moves by one from token to token lies together: see `advance`
+        width = max(max_tokens, max_requests)
+        self._moving: Int32Array = np.zeros((2 + num_groups, width), np.int32)
+        self.positions: Int32Array = self._moving[0, :max_tokens]  # [T]
         self.query_start: Int32Array = np.zeros(max_requests + 1, np.int32)  # [R+1]
-        self.seq_lens: Int32Array = np.zeros(max_requests, np.int32)  # [R], this step included
+        self.seq_lens: Int32Array = self._moving[1, :max_requests]  # [R], this step included
         self.logit_rows: Int32Array = np.zeros(max_tokens, np.int32)  # [L] token indices
-        self.slot_mapping: Int32Array = np.zeros((num_groups, max_tokens), np.int32)  # [G, T]
+        self.slot_mapping: Int32Array = self._moving[2:, :max_tokens]  # [G, T]
         # [G, R, max_blocks]
         self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
         if last_tokens is None:
             last_tokens = np.zeros(max_requests, np.int32)
         self.last_tokens = last_tokens
+
+    def advance(self) -> None:
+        """From a step of one token per request to the step after it, if no block ends between."""
+        self._moving[:, : self.num_requests] += 1
 
 
 class SamplingArrays:

@@ -120,9 +120,7 @@ class InputBatch:
         self._num_repeats -= 1
         self._prepared_as += 1
         step, count = self.step, self.step.num_requests
-        step.positions[:count] += 1
-        step.slot_mapping[:, :count] += 1
-        step.seq_lens[:count] += 1
+        step.advance()
         self.sampling.output_index[:count] += _ONE
         self._num_tokens_after += 1
         self._states.advance(self.rows, step.seq_lens[:count], self._num_tokens_after)

@@ -37,7 +37,8 @@ def collect_output(batch: InputBatch, output: SampleOutputArrays) -> ModelRunner
         output: what its sample segment wrote.
     """
     count = batch.step.num_logits
-    if count == len(batch.request_ids) and batch.is_plain and not output.status[:count].any():
+    is_ok = memoryview(output.status)[:count].tobytes() == bytes(4 * count)
+    if count == len(batch.request_ids) and batch.is_plain and is_ok:
         token_ids = output.sampled[:count].tolist()  # of each request one: most steps are so
         return ModelRunnerOutput(
             {name: [token] for name, token in zip(batch.request_ids, token_ids, strict=True)}
