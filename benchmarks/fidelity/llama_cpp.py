@@ -10,6 +10,8 @@ import subprocess
 
 from benchmarks.fidelity.corpus import TEXT_PATH, WINDOW
 
+#: its log has a thread of its own, and now and then it ends before the last line is written
+ATTEMPTS = 3
 _RESULT = re.compile(r"Final estimate: PPL = ([\d.]+)")
 
 
@@ -19,17 +21,16 @@ def llama_perplexity(program: str, model: str, num_windows: int, num_threads: in
     Raises:
         RuntimeError: the program failed, or said something else.
     """
-    done = subprocess.run(
-        [
-            *(program, "-m", model, "-f", str(TEXT_PATH), "-c", f"{WINDOW}", "-b", f"{WINDOW}"),
-            *("--chunks", f"{num_windows}", "-t", f"{num_threads}"),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    said = done.stdout + done.stderr
-    found = _RESULT.search(said)
-    if done.returncode or found is None:
-        raise RuntimeError(f"{program} failed with {done.returncode}: {said[-400:]}")
-    return float(found[1])
+    command = [
+        *(program, "-m", model, "-f", str(TEXT_PATH), "-c", f"{WINDOW}", "-b", f"{WINDOW}"),
+        *("--chunks", f"{num_windows}", "-t", f"{num_threads}"),
+    ]
+    for _ in range(ATTEMPTS):
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        said = done.stdout + done.stderr
+        found = _RESULT.search(said)
+        if found is not None:
+            return float(found[1])
+        if done.returncode:
+            break
+    raise RuntimeError(f"{program} ended with {done.returncode} and no result: {said[-400:]}")

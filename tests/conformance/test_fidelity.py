@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.fidelity.llama_cpp import llama_perplexity
 from benchmarks.fidelity.measure import NUM_CANDIDATES, Candidates, Measurement
 from benchmarks.fidelity.report import Part, Row, merge_json, write_markdown
 from benchmarks.fidelity.scores import Scores, compare
@@ -128,3 +129,25 @@ def test_tables_come_between_the_marks_and_the_prose_stays(tmp_path: Path) -> No
     page.write_text("no marks")
     with pytest.raises(ValueError, match="begin of the tables"):
         write_markdown(page, {})
+
+
+def program(folder: Path, body: str) -> str:
+    """A shell script in the place of llama-perplexity; `$tries` is the number of this start."""
+    path = folder / "llama-perplexity"
+    count = f'tries=$(($(cat "{folder}/tries" 2>/dev/null) + 1)); echo $tries > "{folder}/tries"'
+    path.write_text(f"#!/bin/sh\n{count}\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_llama_perplexity_is_asked_again_when_its_log_lost_the_result(tmp_path: Path) -> None:
+    said = 'echo "tokenizing"; [ $tries -lt 2 ] || echo "Final estimate: PPL = 12.5 +/- 1" >&2'
+    assert llama_perplexity(program(tmp_path, said), "m.gguf", 1, 1) == 12.5
+    assert (tmp_path / "tries").read_text() == "2\n"
+
+
+@pytest.mark.parametrize(("body", "tries"), [("exit 3", "1\n"), ("exit 0", "3\n")])
+def test_a_failure_of_llama_perplexity_is_told(tmp_path: Path, body: str, tries: str) -> None:
+    with pytest.raises(RuntimeError, match=r"ended with \d and no result: out of luck"):
+        llama_perplexity(program(tmp_path, f"echo out of luck; {body}"), "m.gguf", 1, 1)
+    assert (tmp_path / "tries").read_text() == tries
