@@ -78,8 +78,10 @@ class Detokenizer:
             num_text_tokens = len(token_ids)
         matcher = self._matcher
         if matcher is None:
+            text, step = self.text, self._step
             for i in range(num_text_tokens):
-                self.text += self._step(token_ids[i])
+                text += step(token_ids[i])
+            self.text = text
             return len(token_ids)
         for i in range(num_text_tokens):
             self._num_tokens += 1
@@ -97,6 +99,9 @@ class Detokenizer:
 
     def take(self, is_finished: bool) -> str:
         """`visible_text`, which is forgotten then."""
+        if self._matcher is None:
+            text, self.text = self.text, ""
+            return text
         text = self.visible_text(is_finished)
         self._num_dropped += len(text)
         self.text = self.text[len(text) :]
