@@ -21,7 +21,7 @@ from octavo.api.disconnect import CancelOnDisconnect
 from octavo.api.errors import log_error, openai_error
 from octavo.api.merged_outputs import merged_outputs
 from octavo.api.request_log import RequestLog
-from octavo.api.sse import KEEP_ALIVE, EventStream, frame
+from octavo.api.sse import KEEP_ALIVE, EventStream, ServerEvent, frame
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.prompt import Prompt
 from octavo.frontend.request_stream import RequestStream
@@ -35,10 +35,10 @@ class Reply(Protocol):
     def begin(self, prompt_token_ids: Sequence[list[int]]) -> None:
         """Takes the prompts as the engine sees them, before the first output."""
 
-    def chunks(self, prompt_index: int, output: RequestOutput) -> Sequence[msgspec.Struct]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Sequence[ServerEvent]:
         """What is new, as events."""
 
-    def closing(self) -> Sequence[msgspec.Struct]:
+    def closing(self) -> Sequence[ServerEvent]:
         """The events after the last output."""
 
     def whole(self) -> msgspec.Struct:

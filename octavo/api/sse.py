@@ -25,8 +25,11 @@ STREAM_HEADERS = [
 
 _encode = msgspec.json.encode
 
+#: the content of one `data:` line; Raw is encoded already
+ServerEvent = msgspec.Struct | msgspec.Raw
 
-def frame(events: Iterable[msgspec.Struct]) -> bytes:
+
+def frame(events: Iterable[ServerEvent]) -> bytes:
     """The events as bytes, ready for one write."""
     return b"".join([b"data: %b\n\n" % _encode(event) for event in events])
 
