@@ -213,7 +213,7 @@ class OutputState:
         )
 
     def _prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
-        """If there are any: with DELTA once, in the first output of index 0; else in every output."""
+        """Where there are any: with DELTA once, in the first output of index 0; else always."""
         request = self.request
         assert request.prompt_logprobs is not None
         if request.kind is not _DELTA:

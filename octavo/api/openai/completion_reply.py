@@ -131,8 +131,7 @@ class CompletionReply:
                 for event in self._assemblers[index].push(completion):
                     if self._keep_text:
                         self._wholes[index].add(event)
-                    chunk = self._chunk(prompt_index, index, event)
-                    if chunk is not None:
+                    if (chunk := self._chunk(prompt_index, index, event)) is not None:
                         events.append(chunk)
         return events
 

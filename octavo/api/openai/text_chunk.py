@@ -33,4 +33,4 @@ class TextChunk:
 
     def encode(self, text: str) -> msgspec.Raw:
         """What `msgspec.json.encode` of the struct with this text gives."""
-        return msgspec.Raw(b"%b%b%b" % (self._before, _encode(text), self._after))
+        return msgspec.Raw(b"".join((self._before, _encode(text), self._after)))
