@@ -1,7 +1,7 @@
 """The API process's CPU time per streamed token: an HTTP server with a core that computes nothing.
 
-The bound is several times what an idle machine shows (`python -m benchmarks.front_end`), since other
-work makes the same instructions slower; what it finds is a step per token that became costly.
+The bound is several times what an idle machine shows (`python -m benchmarks.front_end`), since
+other work makes the same instructions slower; what it finds is a step that became costly.
 """
 
 from __future__ import annotations
