@@ -132,7 +132,8 @@ class Generator:
     async def _stream(self, job: Job, streams: list[RequestStream], events: EventStream) -> bytes:
         """Sends all events but the last ones, which it returns."""
         reply = job.reply
-        if len(streams) == 1:
+        if len(streams) == 1 and isinstance(job.params, SamplingParams) and job.params.n == 1:
+            # several outputs of a step are merged on their way to the task: one write for all
             streams[0].offer_to(partial(_send_now, reply, events))
         try:
             async with aclosing(merged_outputs(streams, self._keep_alive_s)) as outputs:
