@@ -1,5 +1,8 @@
 """What the engine gives back to its callers: `RequestOutput` and its parts, with vLLM's names.
 
+They are msgspec structs: one is made per token of each stream, and that costs a quarter of what a
+dataclass does.
+
 Made in: `octavo/frontend/output_processor.py`. Read by: `octavo/api`, `octavo/llm.py` and users.
 Knows nothing of: HTTP, the engine core.
 """
@@ -7,12 +10,12 @@ Knows nothing of: HTTP, the engine core.
 from __future__ import annotations
 
 from collections.abc import Iterable, MutableSequence, Sequence
-from dataclasses import dataclass, field
 from typing import overload
 
+import msgspec
 
-@dataclass(slots=True)
-class Logprob:
+
+class Logprob(msgspec.Struct):
     """One candidate token at one position.
 
     `logprob` is natural-log probability, `rank` counts from 1 in the vocabulary, `decoded_token` is
@@ -92,8 +95,7 @@ class FlatLogprobs(MutableSequence[PositionLogprobs]):
 LogprobsList = MutableSequence[PositionLogprobs]
 
 
-@dataclass(slots=True)
-class CompletionOutput:
+class CompletionOutput(msgspec.Struct):
     """One of a request's `n` outputs. With `RequestOutputKind.DELTA` the fields hold only what is
     new."""
 
@@ -110,8 +112,7 @@ class CompletionOutput:
         return self.finish_reason is not None
 
 
-@dataclass(slots=True)
-class RequestMetrics:
+class RequestMetrics(msgspec.Struct):
     """When things happened to a request: seconds of `time.monotonic()`, except `arrival_time_s`
     (Unix time)."""
 
@@ -123,8 +124,7 @@ class RequestMetrics:
     num_generation_tokens: int = 0
 
 
-@dataclass(slots=True)
-class RequestOutput:
+class RequestOutput(msgspec.Struct):
     """The state of one request as its caller sees it."""
 
     request_id: str
@@ -134,4 +134,4 @@ class RequestOutput:
     finished: bool
     prompt_logprobs: list[PositionLogprobs | None] | None = None
     num_cached_tokens: int | None = None
-    metrics: RequestMetrics = field(default_factory=RequestMetrics)
+    metrics: RequestMetrics = msgspec.field(default_factory=RequestMetrics)

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import msgspec
 
-from octavo.api.asgi import Handler
+from octavo.api.asgi import DIRECT_WRITER, Handler, Receive, Scope, Send
 from octavo.api.auth import Authentication
 from octavo.api.dev import Dev
 from octavo.api.docs import Docs
@@ -79,8 +79,10 @@ def build_app(
         app = Authentication(app, server.api_keys, open_paths)
     if server.allowed_origins:
         app = _allow_origins(app, server)
-    for name in server.middleware:
-        app = _import_middleware(name)(app)
+    if server.middleware:
+        app = _without_direct_writer(app)  # they must see every byte
+        for name in server.middleware:
+            app = _import_middleware(name)(app)
     if observe_http is not None:
         app = HttpMetrics(app, observe_http, UNCOUNTED)
     if server.enable_request_id_headers:
@@ -169,6 +171,14 @@ def _allow_origins(app: Handler, server: ServerConfig) -> Handler:
         allow_methods=server.allowed_methods,
         allow_headers=server.allowed_headers,
     )
+
+
+def _without_direct_writer(app: Handler) -> Handler:
+    async def handle(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.get("extensions", {}).pop(DIRECT_WRITER, None)
+        await app(scope, receive, send)
+
+    return handle
 
 
 def _fingerprint(llm: AsyncLLM, version: str) -> str:

@@ -8,7 +8,7 @@ Runs in: API process. Owns: nothing. Knows nothing of: routes, the engine, wire 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -18,6 +18,29 @@ Handler = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[bytes, bytes]]
 
 JSON = b"application/json"
+#: key of a `DirectWriter` in `scope["extensions"]`
+DIRECT_WRITER = "octavo.direct_writer"
+
+
+class DirectWriter(Protocol):
+    """Sends pieces of a response's body without a coroutine; `send` begins and ends the response.
+
+    What is between the server and the application sees nothing of them.
+    """
+
+    @property
+    def is_ready(self) -> bool:
+        """False if only `send` will do now: before the response has begun, after its end, while the
+        client reads too slowly, and when it is gone."""
+
+    def write(self, body: bytes) -> None:
+        """Sends a piece that is not empty; `is_ready` must be True."""
+
+
+def direct_writer(scope: Scope) -> DirectWriter | None:
+    """The server's, if it offers one."""
+    found: DirectWriter | None = scope.get("extensions", {}).get(DIRECT_WRITER)
+    return found
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

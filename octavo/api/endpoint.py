@@ -7,7 +7,7 @@ Knows nothing of: what the handlers do.
 
 from __future__ import annotations
 
-import uuid
+import secrets
 
 import msgspec
 
@@ -45,7 +45,7 @@ def request_id(scope: Scope) -> str:
     if known is None:
         given = header(scope, b"x-request-id")
         known = _clean(given.decode("latin-1")) if given else ""
-        known = known or uuid.uuid4().hex
+        known = known or secrets.token_hex(16)
         scope["octavo.request_id"] = known
     return known
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from octavo.api.asgi import Receive, Send, respond
+from octavo.api.asgi import Receive, Scope, Send, direct_writer, respond
 from octavo.api.disconnect import CancelOnDisconnect
 from octavo.api.errors import log_error, openai_error
 from octavo.api.merged_outputs import merged_outputs
 from octavo.api.request_log import RequestLog
-from octavo.api.sse import KEEP_ALIVE, EventStream, frame
+from octavo.api.sse import KEEP_ALIVE, EventStream, ServerEvent, frame
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.prompt import Prompt
 from octavo.frontend.request_stream import RequestStream
@@ -35,10 +36,10 @@ class Reply(Protocol):
     def begin(self, prompt_token_ids: Sequence[list[int]]) -> None:
         """Takes the prompts as the engine sees them, before the first output."""
 
-    def chunks(self, prompt_index: int, output: RequestOutput) -> Sequence[msgspec.Struct]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> Sequence[ServerEvent]:
         """What is new, as events."""
 
-    def closing(self) -> Sequence[msgspec.Struct]:
+    def closing(self) -> Sequence[ServerEvent]:
         """The events after the last output."""
 
     def whole(self) -> msgspec.Struct:
@@ -83,7 +84,7 @@ class Generator:
         self._log_stack = log_stack
         self.num_running = 0
 
-    async def run(self, job: Job, receive: Receive, send: Send) -> None:
+    async def run(self, job: Job, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers the job.
 
         Raises:
@@ -94,7 +95,7 @@ class Generator:
             async with CancelOnDisconnect(receive) as client, AsyncExitStack() as stack:
                 streams = await self._add_requests(job, stack)
                 if job.stream:
-                    events = EventStream(send, job.headers)
+                    events = EventStream(send, job.headers, direct_writer(scope))
                     last = await self._stream(job, streams, events)
                 else:
                     body = await self._whole(job, streams)
@@ -131,6 +132,9 @@ class Generator:
     async def _stream(self, job: Job, streams: list[RequestStream], events: EventStream) -> bytes:
         """Sends all events but the last ones, which it returns."""
         reply = job.reply
+        if len(streams) == 1 and isinstance(job.params, SamplingParams) and job.params.n == 1:
+            # several outputs of a step are merged on their way to the task: one write for all
+            streams[0].offer_to(partial(_send_now, reply, events))
         try:
             async with aclosing(merged_outputs(streams, self._keep_alive_s)) as outputs:
                 async for item in outputs:
@@ -152,3 +156,11 @@ class Generator:
                 reply.add(*item)
         self._log.log_output(job.request_id, reply.log_text)
         return msgspec.json.encode(reply.whole())
+
+
+def _send_now(reply: Reply, events: EventStream, output: RequestOutput) -> bool:
+    """Sends what is new without waking the request's task; False if that cannot be done now."""
+    if not events.can_write_now():
+        return False
+    events.write_now(frame(reply.chunks(0, output)))
+    return True

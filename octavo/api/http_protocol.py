@@ -7,6 +7,8 @@
                            body that comes with it; Java's client asks for h2c with every POST)
     client gone            every request of the connection learns of it, not only the last one
 
+It also offers to write pieces of a body without a coroutine (`DirectWriter`): a stream's tokens.
+
 Runs in: API process, event loop, one object per connection. Owns: these limits.
 Knows nothing of: routes, keys, the engine.
 """
@@ -21,6 +23,7 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from octavo.api.asgi import DIRECT_WRITER
 from octavo.api.errors import openai_error, row_of
 from octavo.errors import HeadTooLarge, RequestError, RequestTooSlow
 
@@ -30,6 +33,29 @@ _PHRASES: Final = {
     408: "Request Timeout",
     431: "Request Header Fields Too Large",
 }
+
+
+class _CycleWriter:
+    """`DirectWriter` of one response: what uvicorn's `send` does once everything was checked."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def is_ready(self) -> bool:
+        cycle = self._cycle
+        return (
+            cycle.response_started
+            and cycle.chunked_encoding is True
+            and not cycle.response_complete
+            and not cycle.disconnected
+            and not cycle.flow.write_paused
+        )
+
+    def write(self, body: bytes) -> None:
+        self._cycle.transport.write(b"".join((b"%x\r\n" % len(body), body, b"\r\n")))
 
 
 class _Reading(Enum):
@@ -113,6 +139,8 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        extensions: dict[str, Any] = cycle.scope.setdefault("extensions", {})
+        extensions[DIRECT_WRITER] = _CycleWriter(cycle)
         super()._start_asgi_task(cycle, app)
 
     # limits

@@ -18,7 +18,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 
-import uvicorn
+from uvicorn.config import Config as UvicornConfig
 from uvicorn.server import Server as UvicornServer
 
 from octavo.api.access_log import configure_access_log
@@ -39,7 +39,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class _Server(UvicornServer):
     """uvicorn without its own signal handling, woken instead of polling for its end."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(self, config: UvicornConfig, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_ready = on_ready
         self._stop = asyncio.Event()
@@ -151,8 +151,8 @@ class _End:
         self._server.stop()
 
 
-def _uvicorn_config(app: Handler, config: ServerConfig) -> uvicorn.Config:
-    return uvicorn.Config(
+def _uvicorn_config(app: Handler, config: ServerConfig) -> UvicornConfig:
+    return UvicornConfig(
         app,
         loop="uvloop",
         http=HttpProtocol,

@@ -37,7 +37,7 @@ class Detokenizer:
         "_include_stop_str",
         "_matcher",
         "_min_tokens",
-        "_num_taken",
+        "_num_dropped",
         "_num_tokens",
         "_step",
         "stop_string",
@@ -57,8 +57,8 @@ class Detokenizer:
         self._include_stop_str = include_stop_str
         self._min_tokens = min_tokens
         self._num_tokens = 0
-        self._num_taken = 0  # characters of `text` already given out
-        self.text = ""
+        self._num_dropped = 0  # characters that were taken
+        self.text = ""  # what was not taken
         self.stop_string: str | None = None  # the one that ended the output
 
     def feed(self, token_ids: Sequence[int], *, last_is_stop_token: bool = False) -> int:
@@ -78,10 +78,10 @@ class Detokenizer:
             num_text_tokens = len(token_ids)
         matcher = self._matcher
         if matcher is None:
+            text, step = self.text, self._step
             for i in range(num_text_tokens):
-                piece = self._step(token_ids[i])
-                if piece:
-                    self.text += piece
+                text += step(token_ids[i])
+            self.text = text
             return len(token_ids)
         for i in range(num_text_tokens):
             self._num_tokens += 1
@@ -92,21 +92,24 @@ class Detokenizer:
             match = matcher.feed(piece, is_counted=self._num_tokens > self._min_tokens)
             if match is not None:
                 self.stop_string = match.stop_string
-                self.text = self.text[: match.end if self._include_stop_str else match.start]
+                end = match.end if self._include_stop_str else match.start
+                self.text = self.text[: end - self._num_dropped]
                 return i + 1
         return len(token_ids)
 
     def take(self, is_finished: bool) -> str:
-        """The text that can be given out and has not been: all of it at the end, before that what
-        cannot become part of a stop string."""
-        end = len(self.text)
-        if self._matcher is not None and not is_finished:
-            end -= self._matcher.num_held_back
-        start, self._num_taken = self._num_taken, end
-        return self.text[start:end]
+        """`visible_text`, which is forgotten then."""
+        if self._matcher is None:
+            text, self.text = self.text, ""
+            return text
+        text = self.visible_text(is_finished)
+        self._num_dropped += len(text)
+        self.text = self.text[len(text) :]
+        return text
 
     def visible_text(self, is_finished: bool) -> str:
-        """Everything that can be given out."""
+        """The text that can be given out and was not taken: all of it at the end, before that what
+        cannot become part of a stop string."""
         if self._matcher is None or is_finished:
             return self.text
         return self.text[: len(self.text) - self._matcher.num_held_back]

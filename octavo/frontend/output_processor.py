@@ -32,6 +32,10 @@ from octavo.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
+# a member of an enum class costs a slow look-up each time, and these are asked for per token
+_STOP = FinishReason.STOP
+_ERROR = FinishReason.ERROR
+
 
 class OutputTokenizer(Protocol):
     """What decoding outputs needs of a tokenizer."""
@@ -105,6 +109,7 @@ class OutputProcessor:
                 child.request_id,
                 self._make_detokenizer(request),
                 logprobs=_logprobs_list(params),
+                stream_interval=max(self._stream_interval, state.stream_interval),
             )
             state.child_ids.append(child.request_id)
         self._num_prefill_tokens += len(children) * len(request.prompt_token_ids)
@@ -190,7 +195,8 @@ class OutputProcessor:
         now_s: float,
         aborts: list[str],
     ) -> None:
-        if new.finish_reason is FinishReason.ERROR:
+        reason, stop_reason = new.finish_reason, new.stop_reason
+        if reason is _ERROR:
             message = new.error or "The engine could not generate."
             error = InvalidParameter(message) if new.is_request_error else GenerationFailed(message)
             self._fail_request(output, error, now_s, aborts)
@@ -202,15 +208,12 @@ class OutputProcessor:
             output.metrics.scheduled_s = new.events.scheduled_s
             output.num_preemptions = new.events.num_preemptions
 
-        reason, stop_reason = new.finish_reason, new.stop_reason
         token_ids, logprobs = new.new_token_ids, new.logprobs
         final_stop_string: str | None = None
         if token_ids:
             detokenizer = output.detokenizer
             if detokenizer is not None:
-                num_tokens = detokenizer.feed(
-                    token_ids, last_is_stop_token=reason is FinishReason.STOP
-                )
+                num_tokens = detokenizer.feed(token_ids, last_is_stop_token=reason is _STOP)
                 final_stop_string = detokenizer.stop_string
                 if num_tokens < len(token_ids):
                     token_ids = token_ids[:num_tokens]
@@ -227,12 +230,12 @@ class OutputProcessor:
         if final_stop_string is not None:
             if reason is None:
                 aborts.append(output.child_id)
-            output.finish(FinishReason.STOP, final_stop_string)
+            output.finish(_STOP, final_stop_string)
         elif reason is not None:
             output.finish(reason, stop_reason)
         elif not token_ids:
             return
-        output.emit(max(self._stream_interval, output.request.stream_interval))
+        output.emit()
         if output.finish_reason is not None:
             self._forget(output, now_s)
 

@@ -23,6 +23,8 @@ from octavo.sampling_params import RequestOutputKind
 
 #: `CompletionOutput.finish_reason` is a word
 FINISH_WORDS = {reason: str(reason) for reason in FinishReason}
+# a member of an enum class costs a slow look-up each time, and this one is asked for per token
+_DELTA = RequestOutputKind.DELTA
 
 
 class OutputSink(Protocol):
@@ -96,6 +98,7 @@ class OutputState:
         "num_preemptions",
         "request",
         "stop_reason",
+        "stream_interval",
         "token_ids",
     )
 
@@ -107,8 +110,10 @@ class OutputState:
         detokenizer: Detokenizer | None,
         *,
         logprobs: LogprobsList | None,
+        stream_interval: int,
     ) -> None:
         self.request = request
+        self.stream_interval = stream_interval
         self.index = index
         self.child_id = child_id
         self.detokenizer = detokenizer
@@ -131,7 +136,7 @@ class OutputState:
         request.num_unfinished -= 1
         request.max_num_tokens = max(request.max_num_tokens, self.metrics.num_generation_tokens)
 
-    def emit(self, stream_interval: int = 1) -> None:
+    def emit(self) -> None:
         """Gives the sink what it should see now, which may be nothing.
 
         A delta is given when it has text (or the request has none to give) and holds
@@ -139,20 +144,13 @@ class OutputState:
         """
         request = self.request
         is_finished = self.finish_reason is not None
-        if request.kind is RequestOutputKind.DELTA:
-            completion = self._delta(is_finished, stream_interval)
-            if completion is None:
-                return
-        elif is_finished or request.kind is RequestOutputKind.CUMULATIVE:
-            completion = self._whole(is_finished)
+        if request.kind is _DELTA:
+            completion = self._delta(is_finished)
+            completions = None if completion is None else [completion]
         else:
+            completions = self._wholes(is_finished)
+        if completions is None:
             return
-        completions = [completion]
-        if request.kind is RequestOutputKind.FINAL_ONLY and request.n > 1:
-            request.finals.append(completion)
-            if request.num_unfinished:
-                return
-            completions = sorted(request.finals, key=_by_index)
         request.sink.put(
             RequestOutput(
                 request.request_id,
@@ -160,14 +158,14 @@ class OutputState:
                 request.prompt_token_ids,
                 completions,
                 request.num_unfinished == 0,
-                self._prompt_logprobs(),
+                None if request.prompt_logprobs is None else self._prompt_logprobs(),
                 request.num_cached_tokens,
                 self.metrics,
             )
         )
 
-    def _delta(self, is_finished: bool, stream_interval: int) -> CompletionOutput | None:
-        if not is_finished and self.num_emitted and len(self.token_ids) < stream_interval:
+    def _delta(self, is_finished: bool) -> CompletionOutput | None:
+        if not is_finished and self.num_emitted and len(self.token_ids) < self.stream_interval:
             return None
         if self.detokenizer is None:
             text = ""
@@ -181,6 +179,16 @@ class OutputState:
             self.logprobs = self.logprobs[:0]
         self.num_emitted += 1
         return completion
+
+    def _wholes(self, is_finished: bool) -> list[CompletionOutput] | None:
+        """What there is in all; with FINAL_ONLY of all outputs, when the last one has ended."""
+        request = self.request
+        if request.kind is RequestOutputKind.CUMULATIVE:
+            return [self._whole(is_finished)]
+        if not is_finished:
+            return None
+        request.finals.append(self._whole(is_finished))
+        return None if request.num_unfinished else sorted(request.finals, key=_by_index)
 
     def _whole(self, is_finished: bool) -> CompletionOutput:
         text = "" if self.detokenizer is None else self.detokenizer.visible_text(is_finished)
@@ -205,9 +213,10 @@ class OutputState:
         )
 
     def _prompt_logprobs(self) -> list[PositionLogprobs | None] | None:
-        """With DELTA once, in the first output of index 0; else in every output."""
+        """Where there are any: with DELTA once, in the first output of index 0; else always."""
         request = self.request
-        if request.prompt_logprobs is None or request.kind is not RequestOutputKind.DELTA:
+        assert request.prompt_logprobs is not None
+        if request.kind is not _DELTA:
             return request.prompt_logprobs
         if self.index or self.is_prompt_logprobs_sent:
             return None

@@ -1,7 +1,9 @@
 """`RequestStream`: the outputs of one request, from the output task to one consumer.
 
 The producer never waits. A consumer that is slower than the engine finds one output in which what
-came meanwhile is merged: nothing is lost and nothing piles up.
+came meanwhile is merged: nothing is lost and nothing piles up. A consumer that can deal with an
+output without waiting may do so in the producer's turn (`offer_to`): waking a task for every token
+of every stream would be half of what a token costs.
 
 Neighbours: `octavo/frontend/output_processor.py` (puts), `octavo/frontend/async_llm.py` (makes it),
 `octavo/api` (reads). Runs in: API process, event loop thread. Owns: outputs not yet read.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from time import monotonic
 from typing import Self
 
 from octavo.outputs import CompletionOutput, RequestOutput
@@ -36,8 +39,10 @@ class RequestStream:
         "_is_delta",
         "_is_done",
         "_is_finished",
+        "_last_taken_s",
         "_on_leave",
         "_pending",
+        "_take",
         "_waiter",
         "prompt_token_ids",
         "request_id",
@@ -59,6 +64,8 @@ class RequestStream:
         self._waiter: asyncio.Future[None] | None = None
         self._is_finished = False  # the producer has said everything
         self._is_done = False  # the consumer has read everything, or left
+        self._take: Callable[[RequestOutput], bool] | None = None
+        self._last_taken_s = 0.0  # time.monotonic()
 
     # producer's side
 
@@ -66,6 +73,9 @@ class RequestStream:
         """Adds an output. After the last one (`finished`) nothing may follow."""
         assert not self._is_finished, f"output of {self.request_id} after its end"
         if self._pending is None:
+            if self._take is not None and not output.finished and self._take(output):
+                self._last_taken_s = monotonic()
+                return
             self._pending = output
         else:
             self._pending = merge(self._pending, output, self._is_delta)
@@ -82,6 +92,12 @@ class RequestStream:
 
     # consumer's side
 
+    def offer_to(self, take: Callable[[RequestOutput], bool]) -> None:
+        """From now on outputs are offered to `take` first, unless one waits to be read: True if it
+        has dealt with it. The last output is always read. What `take` raises is the producer's to
+        handle."""
+        self._take = take
+
     def __aiter__(self) -> Self:
         return self
 
@@ -95,14 +111,19 @@ class RequestStream:
         return self._read()
 
     async def next_within(self, timeout_s: float) -> RequestOutput | None:
-        """The next output, or None if none came in time: nothing is lost and the request goes on.
+        """The next output, or None if for this time none came: nothing is lost and the request goes
+        on.
 
         Raises:
             StopAsyncIteration: there are no more outputs.
         """
-        if self._pending is None and not self._is_finished and not self._is_done:
+        until_s = monotonic() + timeout_s
+        while self._pending is None and not self._is_finished and not self._is_done:
+            left_s = until_s - monotonic()
+            if left_s <= 0:
+                return None
             waiter = self._new_waiter()
-            timer = waiter.get_loop().call_later(timeout_s, _set, waiter)
+            timer = waiter.get_loop().call_later(left_s, _set, waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
@@ -110,8 +131,7 @@ class RequestStream:
                 raise
             finally:
                 timer.cancel()
-            if self._pending is None and not self._is_finished and not self._is_done:
-                return None
+            until_s = max(until_s, self._last_taken_s + timeout_s)
         return self._read()
 
     async def aclose(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tokenizers
@@ -48,6 +49,8 @@ class TokenBytes:
     def __init__(self, backend: tokenizers.Tokenizer, path: str) -> None:
         self._backend = backend
         self._known: dict[int, bytes] = {}
+        #: `whole_text` by token id; reading an unknown id computes it
+        self.whole_texts: Mapping[int, str | None] = _Computed(self.whole_text)
         self._alphabet: dict[str, int] | None = None
         self._replacements: list[tuple[str, str]] = []
         self._has_byte_tokens = False
@@ -64,6 +67,13 @@ class TokenBytes:
             known = b"" if token is None else self._spell(token)
             self._known[token_id] = known
         return known
+
+    def whole_text(self, token_id: int) -> str | None:
+        """The token's text if it is whole characters by itself, else None."""
+        try:
+            return self[token_id].decode()
+        except UnicodeDecodeError:
+            return None
 
     def _read_step(self, step: dict[str, Any], path: str) -> None:
         match step:
@@ -98,6 +108,18 @@ class TokenBytes:
         if self._has_byte_tokens and (match := _BYTE_TOKEN.match(token)):
             return bytes([int(match[1], 16)])
         return token.encode()
+
+
+class _Computed(dict[int, str | None]):
+    """A dict that computes what is missing: reading what is there costs no call."""
+
+    def __init__(self, compute: Callable[[int], str | None]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, token_id: int) -> str | None:
+        value = self[token_id] = self._compute(token_id)
+        return value
 
 
 def _decoder_steps(backend: tokenizers.Tokenizer) -> list[dict[str, Any]]:

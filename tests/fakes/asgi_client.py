@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from octavo.api.asgi import DIRECT_WRITER
+
 App = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -56,7 +58,7 @@ def split_events(body: bytes) -> list[str]:
 
 
 class Exchange:
-    """One request in flight."""
+    """One request in flight, and its `DirectWriter`: it reads fast unless `pause` was called."""
 
     def __init__(
         self, app: App, scope: dict[str, Any], body: list[bytes], never_ends: bool
@@ -68,7 +70,11 @@ class Exchange:
         self._never_ends = never_ends
         self._left = asyncio.Event()
         self._changed = asyncio.Event()
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self.num_direct_writes = 0
         self.is_complete = False
+        scope.setdefault("extensions", {})[DIRECT_WRITER] = self
         self.task = asyncio.create_task(app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
@@ -82,7 +88,29 @@ class Exchange:
         await self._left.wait()
         return {"type": "http.disconnect"}
 
+    @property
+    def is_ready(self) -> bool:
+        return self.status is not None and not self.is_complete and self._may_write.is_set()
+
+    def write(self, body: bytes) -> None:
+        assert self.is_ready
+        assert body
+        self.writes.append(body)
+        self.num_direct_writes += 1
+        self._changed.set()
+
+    def pause(self) -> None:
+        """The client reads no more: `send` waits."""
+        self._may_write.clear()
+
+    def resume(self) -> None:
+        self._may_write.set()
+
     async def _send(self, message: dict[str, Any]) -> None:
+        if not self._may_write.is_set():
+            await self._may_write.wait()
+            for _ in range(10):  # others run between the wake-up of a task and its going on
+                await asyncio.sleep(0)
         if message["type"] == "http.response.start":
             assert self.status is None, "the response started twice"
             self.status = message["status"]

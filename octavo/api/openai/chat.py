@@ -126,7 +126,7 @@ class ChatCompletions:
             cache_salt=request.cache_salt,
             headers=unknown_field_headers(parsed.unknown_fields, name),
         )
-        await context.generator.run(job, receive, send)
+        await context.generator.run(job, scope, receive, send)
 
     def _logprobs(self, request: ChatCompletionRequest) -> int | None:
         """Alternatives per token; None: no logprobs."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-
-import msgspec
+from functools import partial
 
 from octavo.api.assembler import ChoiceAssembler, ContentDelta, Event, WholeChoice
 from octavo.api.openai.logprobs import TokenText, chat_logprobs, prompt_logprobs
@@ -24,7 +23,9 @@ from octavo.api.openai.protocol import (
     ChatMessage,
     PromptLogprobs,
 )
+from octavo.api.openai.text_chunk import TextChunk
 from octavo.api.openai.usage import UsageCounter
+from octavo.api.sse import ServerEvent
 from octavo.outputs import RequestOutput
 
 
@@ -75,6 +76,10 @@ class ChatReply:
         self._prompt_logprobs: PromptLogprobs | None = None
         self._has_opened = False
         self._keep_text = keep_text
+        self._says_only_text = (
+            num_top_logprobs is None and not show_token_ids and not usage_in_chunks
+        )
+        self._text_chunks: dict[int, TextChunk] = {}  # by choice, if its events say only text
         if echo:
             for whole in self._wholes:
                 whole.add(ContentDelta(echo, []))
@@ -84,10 +89,10 @@ class ChatReply:
         self._usage.begin(prompt_token_ids)
         self._prompt_token_ids = prompt_token_ids[0]
 
-    def chunks(self, prompt_index: int, output: RequestOutput) -> list[msgspec.Struct]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> list[ServerEvent]:
         """New events; the first call also opens every choice."""
         self._usage.see(prompt_index, output)
-        events: list[msgspec.Struct] = []
+        events: list[ServerEvent] = []
         if not self._has_opened:
             self._has_opened = True
             events += self._opening()
@@ -100,7 +105,7 @@ class ChatReply:
                     events.append(chunk)
         return events
 
-    def closing(self) -> list[msgspec.Struct]:
+    def closing(self) -> list[ServerEvent]:
         """The usage event, if there is one."""
         assert all(a.is_finished for a in self._assemblers), "a choice did not end"
         if not self._usage_at_end:
@@ -140,8 +145,8 @@ class ChatReply:
         """All choices' text (of a stream: with `keep_text`)."""
         return "\n".join(whole.text for whole in self._wholes)
 
-    def _opening(self) -> list[msgspec.Struct]:
-        events: list[msgspec.Struct] = []
+    def _opening(self) -> list[ServerEvent]:
+        events: list[ServerEvent] = []
         for index in range(len(self._assemblers)):
             delta = ChatDelta(role=self._role, content="")
             event = self._event([ChatChunkChoice(index=index, delta=delta)])
@@ -151,12 +156,13 @@ class ChatReply:
                 event.usage = self._usage.of_choice(0, 0)
             events.append(event)
             if self._echo:
-                delta = ChatDelta(content=self._echo)
-                events.append(self._event([ChatChunkChoice(index=index, delta=delta)]))
+                events.append(self._text_event(index, self._echo))
         return events
 
-    def _chunk(self, index: int, event: Event) -> ChatCompletionChunk | None:
+    def _chunk(self, index: int, event: Event) -> ServerEvent | None:
         if isinstance(event, ContentDelta):
+            if self._says_only_text:
+                return self._encoded_text(index, event.text) if event.text else None
             logprobs = self._logprobs(event)
             if not event.text and logprobs is None and not self._show_token_ids:
                 return None
@@ -201,6 +207,15 @@ class ChatReply:
             num_top=self._num_top_logprobs,
             text=self._text,
         )
+
+    def _encoded_text(self, index: int, text: str) -> ServerEvent:
+        chunk = self._text_chunks.get(index)
+        if chunk is None:
+            chunk = self._text_chunks[index] = TextChunk(partial(self._text_event, index))
+        return chunk.encode(text)
+
+    def _text_event(self, index: int, text: str) -> ChatCompletionChunk:
+        return self._event([ChatChunkChoice(index=index, delta=ChatDelta(content=text))])
 
     def _event(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
         return ChatCompletionChunk(

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-
-import msgspec
+from functools import partial
 
 from octavo.api.assembler import ChoiceAssembler, ContentDelta, Event, WholeChoice
 from octavo.api.openai.logprobs import (
@@ -28,7 +27,9 @@ from octavo.api.openai.protocol import (
     CompletionLogprobs,
     CompletionResponse,
 )
+from octavo.api.openai.text_chunk import TextChunk
 from octavo.api.openai.usage import UsageCounter
+from octavo.api.sse import ServerEvent
 from octavo.outputs import PositionLogprobs, RequestOutput
 
 
@@ -92,6 +93,10 @@ class CompletionReply:
         self._skip_special_tokens = skip_special_tokens
         self._offsets: list[TextOffsets] = []  # with logprobs: of each choice
         self._prompts: list[_Prompt] = []
+        self._says_only_text = (
+            num_top_logprobs is None and not show_token_ids and not usage_in_chunks
+        )
+        self._text_chunks: dict[int, TextChunk] = {}  # by choice, if its events say only text
 
     def begin(self, prompt_token_ids: Sequence[list[int]]) -> None:
         """Takes the prompts as the engine sees them."""
@@ -106,9 +111,9 @@ class CompletionReply:
                 for _ in range(self._n)
             ]
 
-    def chunks(self, prompt_index: int, output: RequestOutput) -> list[msgspec.Struct]:
+    def chunks(self, prompt_index: int, output: RequestOutput) -> list[ServerEvent]:
         """New events; the first call for a prompt also sends its echo."""
-        events: list[msgspec.Struct] = []
+        events: list[ServerEvent] = []
         prompt = self._see(prompt_index, output)
         if self._echo and self._num_top_logprobs is not None and prompt.logprobs is None:
             prompt.held.append(output)
@@ -117,20 +122,20 @@ class CompletionReply:
             prompt.is_open = True
             if self._echo:
                 events += self._echo_chunks(prompt_index)
-        outputs = [*prompt.held, output]
-        prompt.held = []
+        outputs = [output]
+        if prompt.held:
+            outputs, prompt.held = [*prompt.held, output], []
         for ready in outputs:
             for completion in ready.outputs:
                 index = prompt_index * self._n + completion.index
                 for event in self._assemblers[index].push(completion):
                     if self._keep_text:
                         self._wholes[index].add(event)
-                    chunk = self._chunk(prompt_index, index, event)
-                    if chunk is not None:
+                    if (chunk := self._chunk(prompt_index, index, event)) is not None:
                         events.append(chunk)
         return events
 
-    def closing(self) -> list[msgspec.Struct]:
+    def closing(self) -> list[ServerEvent]:
         """The usage event, if there is one."""
         assert all(a.is_finished for a in self._assemblers), "a choice did not end"
         if not self._usage_at_end:
@@ -175,9 +180,9 @@ class CompletionReply:
             prompt.logprobs = output.prompt_logprobs
         return prompt
 
-    def _echo_chunks(self, prompt_index: int) -> list[msgspec.Struct]:
+    def _echo_chunks(self, prompt_index: int) -> list[ServerEvent]:
         prompt = self._prompts[prompt_index]
-        events: list[msgspec.Struct] = []
+        events: list[ServerEvent] = []
         for i in range(self._n):
             index = prompt_index * self._n + i
             choice = CompletionChoice(
@@ -202,8 +207,10 @@ class CompletionReply:
             text=self._text,
         )
 
-    def _chunk(self, prompt_index: int, index: int, event: Event) -> CompletionChunk | None:
+    def _chunk(self, prompt_index: int, index: int, event: Event) -> ServerEvent | None:
         if isinstance(event, ContentDelta):
+            if self._says_only_text:
+                return self._encoded_text(index, event.text) if event.text else None
             logprobs = self._logprobs(index, event)
             if not event.text and logprobs is None and not self._show_token_ids:
                 return None
@@ -258,6 +265,15 @@ class CompletionReply:
             num_top=self._num_top_logprobs,
             text=self._text,
         )
+
+    def _encoded_text(self, index: int, text: str) -> ServerEvent:
+        chunk = self._text_chunks.get(index)
+        if chunk is None:
+            chunk = self._text_chunks[index] = TextChunk(partial(self._text_event, index))
+        return chunk.encode(text)
+
+    def _text_event(self, index: int, text: str) -> CompletionChunk:
+        return self._event([CompletionChoice(index=index, text=text)])
 
     def _event(self, choices: list[CompletionChoice]) -> CompletionChunk:
         return CompletionChunk(

@@ -123,7 +123,7 @@ class Completions:
             cache_salt=request.cache_salt,
             headers=unknown_field_headers(parsed.unknown_fields, name),
         )
-        await context.generator.run(job, receive, send)
+        await context.generator.run(job, scope, receive, send)
 
     def _max_tokens(self, request: CompletionRequest) -> int:
         max_tokens = request.max_tokens

@@ -5,8 +5,8 @@ Runs in: API process. Owns: the list of names. Knows nothing of: the engine.
 
 from __future__ import annotations
 
+import secrets
 import time
-import uuid
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -86,7 +86,9 @@ class ServedModels:
             created=self._created,
             root=self._root,
             max_model_len=self._max_model_len(),
-            permission=[ModelPermission(id=f"modelperm-{uuid.uuid4().hex}", created=self._created)],
+            permission=[
+                ModelPermission(id=f"modelperm-{secrets.token_hex(16)}", created=self._created)
+            ],
         )
 
     def _not_found(self, name: str) -> ModelNotFound:

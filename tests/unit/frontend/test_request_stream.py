@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from octavo.errors import EngineDead
+from octavo.frontend import request_stream
 from octavo.frontend.request_stream import RequestStream
 from octavo.outputs import CompletionOutput, Logprob, RequestOutput
 from octavo.sampling_params import RequestOutputKind
@@ -162,3 +163,48 @@ def test_closing_wakes_a_consumer_that_waits() -> None:
             await consumer
 
     assert run(test) == ["r"]
+
+
+def test_outputs_are_offered_first_but_never_out_of_order() -> None:
+    async def test(stream: RequestStream, left: list[str]) -> None:
+        taken: list[str] = []
+        is_free = True
+
+        def take(new: RequestOutput) -> bool:
+            if is_free:
+                taken.append(new.outputs[0].text)
+            return is_free
+
+        stream.offer_to(take)
+        stream.put(output("a"))
+        is_free = False
+        stream.put(output("b"))
+        is_free = True
+        stream.put(output("c"))  # b waits to be read
+        assert (await anext(stream)).outputs[0].text == "bc"
+        stream.put(output("d"))
+        stream.put(output("e", "stop"))  # the last one is always read
+        assert (await anext(stream)).outputs[0].text == "e"
+        assert taken == ["a", "d"]
+
+    assert run(test) == []
+
+
+def test_a_stream_is_not_silent_while_outputs_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 0.0
+    monkeypatch.setattr(request_stream, "monotonic", lambda: now_s)
+
+    async def test(stream: RequestStream, left: list[str]) -> None:
+        nonlocal now_s
+        stream.offer_to(lambda new: True)
+        consumer = asyncio.ensure_future(stream.next_within(0.01))
+        await asyncio.sleep(0)
+        now_s = 0.009
+        stream.put(output("a"))
+        now_s = 0.018  # silent for 0.009 s
+        done, _ = await asyncio.wait([consumer], timeout=0.05)
+        assert not done
+        now_s = 0.019
+        assert await consumer is None
+
+    run(test)
