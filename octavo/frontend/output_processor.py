@@ -209,7 +209,8 @@ class OutputProcessor:
             detokenizer = output.detokenizer
             if detokenizer is not None:
                 num_tokens = detokenizer.feed(
-                    token_ids, last_is_stop_token=reason is FinishReason.STOP
+                    token_ids,
+                    last_is_stop_token=reason is FinishReason.STOP and not new.is_complete,
                 )
                 final_stop_string = detokenizer.stop_string
                 if num_tokens < len(token_ids):
