@@ -188,10 +188,11 @@ def _fill(requests: Sequence[_Constrained], num_words: int) -> bytearray:
     """Fills all masks. A failure is noted at its request, whose mask is then of no importance."""
     masks = bytearray(len(requests) * num_words * 4)
     rows = np.frombuffer(masks, np.uint32).reshape(len(requests), num_words)
-    for request, row in zip(requests, rows, strict=True):
+    address, row_bytes = rows.ctypes.data, num_words * 4
+    for index, (request, row) in enumerate(zip(requests, rows, strict=True)):
         try:
             assert request.matcher is not None
-            request.matcher.fill_mask(row.ctypes.data, row.nbytes)
+            request.matcher.fill_mask(address + index * row_bytes, row_bytes)
             if request.guard is not None:
                 request.guard.narrow(row)
         except Exception as error:  # the step and everybody else in it go on
