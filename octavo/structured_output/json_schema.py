@@ -46,6 +46,8 @@ _UNSUPPORTED: dict[str, Callable[[Any], bool]] = {
     "$recursiveRef": lambda value: False,
     "x-guidance": lambda value: False,
 }
+_IN_PLACE = frozenset(("allOf", "anyOf", "oneOf", "$ref"))
+_REMARKS = ("title", "description", "$comment")
 _COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 #: formats of strings that are kept; others are remarks, as the specification has it
 _FORMATS = frozenset(
@@ -92,11 +94,13 @@ def prepare_schema(
 def children(schema: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The schemas right inside a schema, with their pointers from it."""
     for key in _MAPS:
-        for name, child in (schema.get(key) or {}).items():
-            yield f"/{key}/{_escaped(name)}", child
+        named = schema.get(key)
+        if isinstance(named, dict):
+            yield from ((f"/{key}/{_escaped(name)}", child) for name, child in named.items())
     for key in _LISTS:
-        for index, child in enumerate(schema.get(key) or ()):
-            yield f"/{key}/{index}", child
+        listed = schema.get(key)
+        if isinstance(listed, list):
+            yield from ((f"/{key}/{index}", child) for index, child in enumerate(listed))
     for key in _SCHEMAS:
         child = schema.get(key)
         if isinstance(child, list):  # items of old drafts
@@ -172,11 +176,24 @@ class _Walk:
     def _spelled_out(self, branch: Any, pointer: str) -> Any:
         if not isinstance(branch, dict) or "$ref" not in branch:
             return branch
-        remarks = {"title", "description", "$comment"}
-        target = self._target(branch["$ref"], pointer)
-        if target is None or not set(branch) <= {"$ref", *remarks}:
+        reference = branch["$ref"]
+        target = self._target(reference, pointer)
+        if not set(branch) <= {"$ref", *_REMARKS} or not isinstance(target, dict):
             return branch
-        return self._child(target, pointer)
+        if not _IN_PLACE.isdisjoint(target):
+            return branch
+        # one level of it: what is further in stays where it is, or recursion would have no end
+        shallow = {key: value for key, value in target.items() if key not in _UNSUPPORTED}
+        for key in _MAPS:
+            if isinstance(target.get(key), dict):
+                shallow[key] = {
+                    name: _referred(child, f"{reference}/{key}/{_escaped(name)}")
+                    for name, child in target[key].items()
+                }
+        for key in _SCHEMAS:
+            if key in target:
+                shallow[key] = _referred(target[key], f"{reference}/{key}")
+        return self.copy(shallow, pointer)
 
     def _target(self, reference: str, pointer: str) -> Any:
         """What a reference into the schema is about; None: one by name, which the library knows."""
@@ -217,6 +234,14 @@ class _Walk:
                 f"The JSON schema keyword {key!r} is not supported in structured output",
                 f"{pointer}/{key}",
             )
+
+
+def _referred(schema: Any, reference: str) -> Any:
+    """A schema, or a reference to it if it has others inside."""
+    is_simple = not isinstance(schema, dict) or (
+        _IN_PLACE.isdisjoint(schema) and next(children(schema), None) is None
+    )
+    return schema if is_simple else {"$ref": reference}
 
 
 def _check_value(schema: dict[str, Any], key: str, value: Any, pointer: str) -> None:
