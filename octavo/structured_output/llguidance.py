@@ -4,7 +4,7 @@ The wheel's one shared object holds the library's C interface beside the Python 
 because its calls do not hold the interpreter's lock, above all the one that builds the token trie
 (0.1 s for 49,000 tokens, 1 s for 262,000), which would stop every running stream; and loading it
 takes 1 ms, importing the package 100. Structures are those of `llguidance.h` of version 1.9;
-`docs/decisions/0012-grammars.md`.
+`docs/decisions/0014-grammars.md`.
 
 Runs in: EngineCore (real vocabulary), the API process (bytes as vocabulary). Owns: the library's
 objects. Knows nothing of: requests, steps, JSON schemas.

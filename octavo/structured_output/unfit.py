@@ -51,7 +51,7 @@ def _mistake(backend: GrammarBackend, grammar: Grammar) -> str | None:
     try:
         backend.check(grammar)
     except GrammarError as error:
-        return str(error)
+        return str(error).partition(" while processing ")[0]  # the name of a definition
     return None
 
 
