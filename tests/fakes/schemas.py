@@ -13,7 +13,7 @@ from octavo.structured_output.backend import CompiledGrammar
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
 
 Schema = dict[str, Any]
-PATTERNS = ["^[a-z]{2,5}$", "^A", "[0-9]+$", "^(on|off)$", "^[A-Z][a-z]*-[0-9]{3}$", "x.*y"]
+PATTERNS = ["^[a-z]{2,5}$", "^A", "^.{0,6}[0-9]{1,3}$", "^(on|off)$", "^[A-Z][a-z]*-[0-9]{3}$", "^x.{0,8}y$"]
 FORMATS = [
     "date",
     "time",
