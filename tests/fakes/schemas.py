@@ -13,7 +13,14 @@ from octavo.structured_output.backend import CompiledGrammar
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
 
 Schema = dict[str, Any]
-PATTERNS = ["^[a-z]{2,5}$", "^A", "^.{0,6}[0-9]{1,3}$", "^(on|off)$", "^[A-Z][a-z]*-[0-9]{3}$", "^x.{0,8}y$"]
+PATTERNS = [
+    "^[a-z]{2,5}$",
+    "^A",
+    "^.{0,6}[0-9]{1,3}$",
+    "^(on|off)$",
+    "^[A-Z][a-z]*-[0-9]{3}$",
+    "^x.{0,8}y$",
+]
 FORMATS = [
     "date",
     "time",
@@ -206,6 +213,9 @@ class RandomOutputs:
         self._tokens = DigitTokens(vocabulary)
         self._eos = set(vocabulary.eos_token_ids)
         self._num_words = -(-vocabulary.vocab_size // 32)
+        self._first_bytes = np.array(
+            [(self._tokens.bytes_of(i) or b"\0")[0] for i in range(vocabulary.vocab_size)]
+        )
         # an output comes to its end if what closes is preferred after a while
         self._closing = np.array(
             [
@@ -227,6 +237,9 @@ class RandomOutputs:
             closing = allowed[self._closing[allowed]]
             if len(closing) and self._random.random() < (0.1 if number < 20 else 0.9):
                 allowed = closing
+            # by first bytes, so that a rare one that leads to an end has its chance
+            byte = self._random.choice(np.unique(self._first_bytes[allowed]))
+            allowed = allowed[self._first_bytes[allowed] == byte]
             token = int(self._random.choice(allowed))
             if token in self._eos:
                 return text.decode()
