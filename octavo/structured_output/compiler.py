@@ -80,6 +80,12 @@ class GrammarCompiler:
             )
             self._backend = self._thread.submit(self._make_backend, vocabulary)
 
+    @property
+    def is_open(self) -> bool:
+        """False while the library is being opened, which takes a second and more for large
+        vocabularies."""
+        return self._backend is not None and self._backend.done()
+
     def hold(self, grammar: Grammar) -> CompileJob:
         """The job of a grammar, a new one if there is none; `release` it once."""
         job = self._jobs.get(grammar)

@@ -53,7 +53,7 @@ class RequestGrammars:
 
     Args:
         make_backend: opens the library with a vocabulary; called in the background.
-        compile_budget_s: most seconds a request waits for its grammar.
+        compile_budget_s: most seconds a request waits for its grammar, once the library is open.
         clock: seconds.
     """
 
@@ -126,6 +126,8 @@ class RequestGrammars:
         request = self._requests[request_id]
         future = request.job.future
         if not future.done():
+            if not self._compiler.is_open:
+                request.since_s = self._clock()
             if self._clock() - request.since_s <= self._budget_s:
                 return None
             return GrammarFailure(

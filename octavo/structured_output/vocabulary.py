@@ -42,14 +42,14 @@ def make_vocabulary(
         eos_token_ids: what ends an output, at least one.
     """
     special = set(tokenizer.special_ids) | set(eos_token_ids)
-    lens, tokens = array("I"), []
+    lens, tokens, num_tokens = array("I"), [], tokenizer.vocab_size
     for token_id in range(vocab_size):
         if token_id % _TOKENS_PER_TURN == 0:
             time.sleep(0)  # gives the interpreter to who waits for it
         token = b""
         if token_id in special:
             token = _NO_TEXT + (tokenizer.id_to_token(token_id) or str(token_id)).encode()
-        elif token_id < tokenizer.vocab_size:
+        elif token_id < num_tokens:
             token = tokenizer.token_bytes(token_id)
         lens.append(len(token))
         tokens.append(token)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from octavo.messages.engine import EngineCoreRequest
-from octavo.messages.grammar import Grammar
+from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.structured_output.manager import GrammarEnd
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.structured_output.vocabulary import byte_vocabulary
@@ -113,12 +114,31 @@ def test_an_error_of_ours_is_one_of_ours(rig: Rig) -> None:
 def test_a_compile_that_takes_too_long_is_a_failure(rig: Rig) -> None:
     rig.backend.gate.clear()
     rig.add("g", wait=False)
+    assert rig.backend.begun.wait(LIMIT_S)
     rig.now_s = 2.0
     assert rig.grammars.take_failures() == []
     rig.now_s = 2.1
     (failure,) = rig.grammars.take_failures()
     assert "more than 2 s to compile" in failure.error
     assert failure.is_request_error
+
+
+def test_the_time_to_open_the_library_does_not_count() -> None:
+    now_s, gate = [0.0], threading.Event()
+
+    def open_slowly(vocabulary: Vocabulary) -> FakeBackend:
+        assert gate.wait(LIMIT_S)
+        return FakeBackend(vocabulary)
+
+    grammars = RequestGrammars(open_slowly, compile_budget_s=2, clock=lambda: now_s[0])
+    grammars.set_vocabulary(byte_vocabulary())
+    grammars.add(request("g", Grammar("lark", "a")))
+    now_s[0] = 100.0
+    assert grammars.take_failures() == []
+    gate.set()
+    grammars._requests["g"].job.future.result(LIMIT_S)
+    assert grammars.is_ready("g")
+    grammars.close()
 
 
 def test_c31_a_request_that_leaves_takes_its_compile_with_it(rig: Rig) -> None:
