@@ -96,7 +96,7 @@ class InputBatch:
             step.num_tokens == step.num_requests == step.num_logits
             and self.targets is None
             and not self.histories
-            and scheduled.grammar is None
+            and not scheduled.grammar_request_ids
             and (step.input_rows[: step.num_tokens] >= 0).all()
         ):
             offset = int((step.positions[: step.num_tokens] % self._block_size).max(initial=0))
@@ -109,7 +109,7 @@ class InputBatch:
             self._num_repeats > 0
             and self._prepared_as == self._states.num_prepared - 1
             and scheduled.total_num_scheduled_tokens == len(self.request_ids)
-            and scheduled.grammar is None
+            and not scheduled.grammar_request_ids
             and not (scheduled.new_requests or scheduled.finished_request_ids)
             and not scheduled.new_block_ids
             and list(scheduled.num_scheduled_tokens) == self.request_ids
