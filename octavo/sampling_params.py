@@ -105,6 +105,68 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True, frozen=True)
         return False
 
 
+class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
+    """What the output must be: exactly one of the first six.
+
+    Raises:
+        InvalidParameter: none or several are given, or one has a wrong type.
+    """
+
+    json: str | dict[str, Any] | bool | None = None  # a JSON schema
+    regex: str | None = None  # of the whole output
+    choice: list[str] | None = None
+    grammar: str | None = None  # Lark, or GBNF (EBNF of llama.cpp)
+    json_object: bool | None = None  # any JSON object
+    structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool = False  # between tokens of JSON
+    disable_additional_properties: bool = False  # of objects whose schema lists properties
+    whitespace_pattern: str | None = None  # a regular expression; None: up to 8 characters
+    #: the field of the request that it comes from, for sentences
+    origin: str = "structured_outputs"
+
+    def __post_init__(self) -> None:
+        field = self.origin
+        given = [name for name in _CONSTRAINTS if self._has(name)]
+        if len(given) > 1:
+            raise InvalidParameter(
+                "You can only use one kind of structured outputs constraint but multiple are "
+                f"specified: {', '.join(given)} (parameter={field})",
+                param=field,
+            )
+        if not given:
+            raise InvalidParameter(
+                "You must use one kind of structured outputs constraint but none are specified: "
+                f"give one of {', '.join(_CONSTRAINTS)} (parameter={field})",
+                param=field,
+            )
+        kind, value = self.constraint
+        if not isinstance(value, _CONSTRAINTS[kind]):
+            raise _invalid(f"{field}.{kind}", value, "has a wrong type")
+        if value in ("", []):
+            raise _invalid(f"{field}.{kind}", value, "must not be empty")
+        if not all(isinstance(text, str) and text for text in self.choice or ()):
+            raise _invalid(f"{field}.{kind}", value, "must hold texts that are not empty")
+
+    @property
+    def constraint(self) -> tuple[str, Any]:
+        """The one that is given: its name and value."""
+        return next((name, getattr(self, name)) for name in _CONSTRAINTS if self._has(name))
+
+    def _has(self, name: str) -> bool:
+        value = getattr(self, name)
+        return value is not None and not (name == "json_object" and value is False)
+
+
+_CONSTRAINTS: dict[str, tuple[type, ...]] = {
+    "json": (str, dict, bool),
+    "regex": (str,),
+    "choice": (list, tuple),
+    "grammar": (str,),
+    "json_object": (bool,),
+    "structural_tag": (str, dict),
+}
+
+
 class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Sampling and output options of one request.
 
@@ -144,6 +206,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     #: True: compute the whole prompt. Always so with `prompt_logprobs`
     skip_reading_prefix_cache: bool | None = None
     repetition_detection: RepetitionDetectionParams | None = None
+    structured_outputs: StructuredOutputsParams | None = None
     #: `bad_words` as token sequences; set by `octavo/frontend/input_processor.py`
     bad_words_token_ids: list[list[int]] | None = None
 

@@ -116,6 +116,7 @@ class EngineArgs(_Options):
     num_gpu_blocks_override: int | None = None
     prefix_caching_hash_algo: str = "sha256"
     kv_events_config: dict[str, object] | None = None
+    structured_outputs_config: dict[str, object] = field(default_factory=dict)
     # scheduler
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None

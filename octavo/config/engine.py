@@ -115,7 +115,7 @@ class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):
 class StructuredOutputsConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Grammar-constrained output."""
 
-    backend: str = "auto"
+    backend: str = "guidance"
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
 

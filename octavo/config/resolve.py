@@ -19,7 +19,6 @@ from octavo.config.engine import (
     ObservabilityConfig,
     ParallelConfig,
     SchedulerConfig,
-    StructuredOutputsConfig,
 )
 from octavo.config.facts import CheckpointFacts, DeviceFacts
 from octavo.config.rules.budgets import choose_budgets
@@ -38,6 +37,7 @@ from octavo.config.rules.metrics import check_buckets, choose_stats_interval
 from octavo.config.rules.names import choose_served_names
 from octavo.config.rules.overrides import merge
 from octavo.config.rules.sampling_defaults import choose_sampling_defaults
+from octavo.config.rules.structured_outputs import choose_structured_outputs
 from octavo.config.rules.threads import choose_threads
 from octavo.config.rules.window import choose_window, trained_window
 from octavo.envs import Env
@@ -132,7 +132,7 @@ def resolve_engine(
             download_dir=args.download_dir,
             ignore_patterns=args.ignore_patterns,
         ),
-        structured_outputs=StructuredOutputsConfig(),
+        structured_outputs=notes.take(choose_structured_outputs(args.structured_outputs_config)),
         observability=ObservabilityConfig(
             log_stats=not args.disable_log_stats,
             log_stats_interval_s=choose_stats_interval(env.log_stats_interval),

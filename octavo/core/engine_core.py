@@ -30,6 +30,7 @@ from octavo.messages.engine import (
     Ready,
     StepTimes,
 )
+from octavo.messages.grammar import Vocabulary
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
@@ -64,6 +65,7 @@ class EngineCore:
     ) -> None:
         self._executor = executor
         self._publisher = kv_events
+        self._structured_output = structured_output or NoStructuredOutput()
         self._depth = config.scheduler.depth
         assert self._depth in (1, 2), "more steps on their way than the scheduler knows to undo"
         self._engine_index = engine_index
@@ -93,7 +95,7 @@ class EngineCore:
                 ),
                 events=self._kv_events,
             ),
-            structured_output=structured_output or NoStructuredOutput(),
+            structured_output=self._structured_output,
         )
         timer.end("scheduler")
         self.ready = Ready(
@@ -154,7 +156,10 @@ class EngineCore:
                 break
             if not self._in_flight:
                 self._step_began_s = time.monotonic()
-            self._in_flight.append(self._executor.execute_model(scheduled))
+            masks = None
+            if scheduled.grammar_request_ids:
+                masks = self._structured_output.masks(scheduled.grammar_request_ids)
+            self._in_flight.append(self._executor.execute_model(scheduled, masks))
         outputs = []
         if self._in_flight:
             result = self._in_flight.popleft().result()
@@ -205,6 +210,10 @@ class EngineCore:
             logger.warning("The prefix cache is not reset: requests are running.")
         return done
 
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """The tokens, for grammars; comes before the first request with one."""
+        self._structured_output.set_vocabulary(vocabulary)
+
     def check_health(self) -> None:
         """Returns if the workers are alive.
 
@@ -220,6 +229,7 @@ class EngineCore:
     def shutdown(self) -> None:
         """Frees workers and devices. Idempotent."""
         self._executor.shutdown()
+        self._structured_output.close()
         if self._publisher is not None:
             self._publisher.close()
 

@@ -25,6 +25,8 @@ import time
 import traceback
 from collections.abc import Callable
 
+import msgspec
+
 from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
 from octavo.core.kv_events import KVEventPublisher
@@ -50,6 +52,8 @@ from octavo.messages.engine import (
     UtilityCall,
     UtilityResult,
 )
+from octavo.messages.grammar import Vocabulary
+from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 from octavo.transport.child import ChildArgs, die_with_parent
 from octavo.transport.process_name import name_process
 from octavo.transport.zmq_socket import ZmqChannel
@@ -62,6 +66,7 @@ LINGER_S = 2.0
 IDLE_POLL_S = 0.001
 MakeExecutor = Callable[[EngineConfig], Executor]
 MakeKVEvents = Callable[[EngineConfig], KVEventPublisher | None]
+MakeStructuredOutput = Callable[[EngineConfig], StructuredOutputManager]
 
 
 def run_engine_core(
@@ -69,6 +74,7 @@ def run_engine_core(
     make_executor: MakeExecutor,
     *,
     make_kv_events: MakeKVEvents = lambda config: None,
+    make_structured_output: MakeStructuredOutput = lambda config: NoStructuredOutput(),
     configure: Callable[[EngineConfig], None] = lambda config: None,
 ) -> int:
     """The whole life of the process.
@@ -78,6 +84,7 @@ def run_engine_core(
             (number of this engine among data-parallel ones).
         make_executor: the executor for a configuration; called once.
         make_kv_events: takes events of the prefix cache, or None; called once.
+        make_structured_output: grammars; called once.
         configure: called with the configuration before anything is made of it (log set-up).
 
     Returns:
@@ -91,7 +98,7 @@ def run_engine_core(
     timer.end("interpreter and imports")
     proc = EngineCoreProc(ZmqChannel.connect(args.options["address"]), engine_index)
     try:
-        core = proc.start(make_executor, make_kv_events, configure, timer)
+        core = proc.start(make_executor, make_kv_events, make_structured_output, configure, timer)
         return 1 if core is None else proc.serve(core)
     finally:
         proc.close()
@@ -116,6 +123,7 @@ class EngineCoreProc:
         self,
         make_executor: MakeExecutor,
         make_kv_events: MakeKVEvents,
+        make_structured_output: MakeStructuredOutput,
         configure: Callable[[EngineConfig], None],
         timer: PhaseTimer,
     ) -> EngineCore | None:
@@ -128,6 +136,7 @@ class EngineCoreProc:
             core = EngineCore(
                 config,
                 make_executor(config),
+                structured_output=make_structured_output(config),
                 kv_events=make_kv_events(config),
                 phases=timer,
                 engine_index=self._engine_index,
@@ -222,6 +231,8 @@ class EngineCoreProc:
                 result.result = core.reset_prefix_cache(preempt_running=call.args == [True])
             elif call.method == "step_times":
                 result.result = core.times
+            elif call.method == "set_vocabulary":
+                core.set_vocabulary(msgspec.convert(call.args[0], Vocabulary))
             elif call.method == "ping":
                 core.check_health()
                 result.result = "pong"

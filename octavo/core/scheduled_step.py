@@ -120,7 +120,12 @@ class StepBuilder:
         """Makes the message."""
         total = sum(self._num_scheduled.values())
         output = SchedulerOutput(
-            self._new, self._new_block_ids, self._num_scheduled, total, finished_request_ids
+            self._new,
+            self._new_block_ids,
+            self._num_scheduled,
+            total,
+            finished_request_ids,
+            [request.request_id for request in self._drawing if request.has_grammar],
         )
         load = self._load() if self._has_chunks else StepLoad(total)
         return ScheduledStep(output, self._requests, load, self._named)

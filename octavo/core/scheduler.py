@@ -36,7 +36,7 @@ from octavo.messages.engine import (
     TokenLogprobs,
 )
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
-from octavo.structured_output.manager import StructuredOutputManager
+from octavo.structured_output.manager import GrammarFailure, StructuredOutputManager
 
 logger = logging.getLogger(__name__)
 
@@ -171,6 +171,8 @@ class Scheduler:
             token_budget: most tokens of the step, at most `max_num_batched_tokens`.
             chunk_size: limits chunks of prompts further.
         """
+        for failure in self._structured_output.take_failures():
+            self._refuse(failure)
         step = StepBuilder(token_budget, self._kv, chunk_size)
         none_preempted = self._schedule_running(step)
         if none_preempted:
@@ -180,9 +182,7 @@ class Scheduler:
         scheduled = step.build(self._finished_ids)
         self._finished_ids = []
         self._in_flight.append(scheduled)
-        output = scheduled.output
-        output.grammar = self._structured_output.masks(list(output.num_scheduled_tokens))
-        return output
+        return scheduled.output
 
     def _schedule_running(self, step: StepBuilder) -> bool:
         """Gives running requests their tokens. False if one had to be preempted: then no waiting
@@ -299,13 +299,16 @@ class Scheduler:
                     if stop is not None:
                         break
             output = EngineCoreOutput(request.request_id, token_ids)
+            if request.has_grammar and (stop is None or stop[0] is FinishReason.LENGTH):
+                stop = self._stop_of_grammar(request, output) or stop
+                if request.status is finished:
+                    ended = True
+                    continue
             outputs.append(output)
             if result.logprobs:
                 output.logprobs = result.logprobs.get(request.request_id)
             if num_before == request.num_prompt_tokens:
                 add_first_facts(output, request)
-            if stop is None and request.has_grammar:
-                stop = self._stop_of_grammar(request.request_id, token_ids)
             if stop is not None:
                 self._end(request)
                 ended = True
@@ -315,10 +318,27 @@ class Scheduler:
         return outputs
 
     def _stop_of_grammar(
-        self, request_id: str, token_ids: list[int]
+        self, request: Request, output: EngineCoreOutput
     ) -> tuple[FinishReason, int | None] | None:
-        must_end = self._structured_output.accept(request_id, token_ids)
-        return (FinishReason.STOP, None) if must_end else None
+        """Whether the request ends for its grammar; if that has failed, it has ended."""
+        end = self._structured_output.accept(request.request_id, output.new_token_ids)
+        if end is None:
+            return None
+        if end.error is not None:
+            self._refuse(GrammarFailure(request.request_id, end.error))
+        # an end token that `ignore_eos` lets through is no text
+        output.is_complete = request.all_token_ids[-1] not in request.message.eos_token_ids
+        return FinishReason.STOP, None
+
+    def _refuse(self, failure: GrammarFailure) -> None:
+        """Ends a request whose grammar cannot be used."""
+        request = self._id_to_request[failure.request_id]
+        logger.info("Request %s: %s", failure.request_id, failure.error)
+        self._end(request)
+        last = last_output(request, FinishReason.ERROR, failure.error)
+        last.is_request_error = failure.is_request_error
+        self._ended.append(last)
+        self._has_news = True
 
     def take_outputs(self) -> list[EngineCoreOutput]:
         """The last outputs of requests that ended outside a step."""

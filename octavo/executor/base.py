@@ -48,10 +48,17 @@ class Executor(ABC):
         """Runs real steps; returns the seconds that a step of the most tokens takes."""
 
     @abstractmethod
-    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+    def execute_model(
+        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+    ) -> Future[ModelRunnerOutput]:
         """Takes one step; steps run one after the other, in this order. With a depth of more than
         one it returns before the step is done. The future holds the workers' exception when the
-        step could not run."""
+        step could not run.
+
+        Args:
+            grammar_masks: of `scheduled.grammar_request_ids`, in their order; awaited only before
+                the step samples.
+        """
 
     @abstractmethod
     def notes(self) -> list[str]:

@@ -50,13 +50,15 @@ class UniprocExecutor(Executor):
     def warm_up(self) -> float:
         return self._worker.warm_up()
 
-    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+    def execute_model(
+        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+    ) -> Future[ModelRunnerOutput]:
         result: Future[ModelRunnerOutput] = Future()
         try:
             step = self._worker.prepare(scheduled)
             if self._thread is not None:
-                return self._thread.submit(self._worker.run, step)
-            result.set_result(self._worker.run(step))
+                return self._thread.submit(self._worker.run, step, grammar_masks)
+            result.set_result(self._worker.run(step, grammar_masks))
         except Exception as error:
             result.set_exception(error)
         return result

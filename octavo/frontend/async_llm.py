@@ -17,16 +17,24 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from octavo.config.engine import EngineConfig, KVEventsConfig, ModelConfig
-from octavo.errors import EngineDead, GenerationFailed, InvalidParameter, NotReady
+from octavo.errors import (
+    EngineDead,
+    GenerationFailed,
+    InvalidParameter,
+    NotReady,
+    UnsupportedFeature,
+)
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.beam_search import begin_search, step_params
 from octavo.frontend.beam_search_stream import run_beam_search
 from octavo.frontend.core_client import AsyncCoreClient
+from octavo.frontend.grammar_gate import Checker, GrammarGate
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.frontend.request_stream import RequestStream
 from octavo.messages.engine import EngineCoreOutputs, Ready
+from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.metrics.stats import StatsRecorder
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, SamplingParams
@@ -55,6 +63,7 @@ class AsyncLLM:
         config: the engine's configuration.
         tokenizer: None with `--skip-tokenizer-init`.
         core_client: the way to the core.
+        grammars: checks structured output; None: there is none.
         recorders: take the statistics of each step.
         stall_limit_s: see `is_stalled`.
         clock: seconds of `time.monotonic()`.
@@ -69,6 +78,7 @@ class AsyncLLM:
         input_processor: InputProcessor,
         output_processor: OutputProcessor,
         admission: AdmissionControl,
+        grammars: Checker | None = None,
         recorders: Sequence[StatsRecorder] = (),
         stall_limit_s: float = STALL_LIMIT_S,
         clock: Callable[[], float] = time.monotonic,
@@ -79,6 +89,7 @@ class AsyncLLM:
         self._input = input_processor
         self._output = output_processor
         self._admission = admission
+        self._grammars = None if grammars is None else GrammarGate(grammars, self._send_vocabulary)
         self._recorders = recorders
         self._stall_limit_s = stall_limit_s
         self._clock = clock
@@ -201,6 +212,8 @@ class AsyncLLM:
         for pool in self._encoders.values():
             pool.shutdown(wait=False, cancel_futures=True)
         self._encoders.clear()
+        if self._grammars is not None:
+            self._grammars.close()
 
     async def wait_dead(self) -> str:
         """Returns the reason once the core is dead."""
@@ -228,6 +241,7 @@ class AsyncLLM:
         """
         self._check_open()
         self._admission.check_requests(self._output.num_unfinished_requests, params.n)
+        grammar = await self._grammar(params)
         if isinstance(prompt, TextPrompt) and len(prompt.text) > MAX_INLINE_CHARS:
             self._input.check_text(prompt.text)  # refuse before the costly part
             self._input.complete_params(params)
@@ -235,7 +249,12 @@ class AsyncLLM:
             self._check_open()
             self._admission.check_requests(self._output.num_unfinished_requests, params.n)
         request = self._input.process(
-            prompt, params, request_id, priority=priority, cache_salt=cache_salt
+            prompt,
+            params,
+            request_id,
+            priority=priority,
+            cache_salt=cache_salt,
+            grammar=grammar,
         )
         self._admission.check_tokens(
             self._output.num_prefill_tokens, len(request.prompt_token_ids), params.n
@@ -339,6 +358,19 @@ class AsyncLLM:
         return bool(await self._client.call("reset_prefix_cache", preempt_running))
 
     # inside
+
+    async def _grammar(self, params: SamplingParams) -> Grammar | None:
+        if params.structured_outputs is None:
+            return None
+        if self._grammars is None:
+            raise UnsupportedFeature("This server was made without structured output.")
+        grammar = await self._grammars.pass_through(params.structured_outputs)
+        self._check_open()
+        self._admission.check_requests(self._output.num_unfinished_requests, params.n)
+        return grammar
+
+    async def _send_vocabulary(self, vocabulary: Vocabulary) -> object:
+        return await self._client.call("set_vocabulary", vocabulary)
 
     def _check_alive(self) -> None:
         if self._dead_reason is not None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest
+from octavo.messages.grammar import Vocabulary
 
 
 class AsyncCoreClient(Protocol):
@@ -62,6 +63,8 @@ class EngineCore(Protocol):
 
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool: ...
 
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None: ...
+
     def shutdown(self) -> None: ...
 
 
@@ -87,6 +90,10 @@ class InprocClient:
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
         return self._core.reset_prefix_cache(preempt_running=preempt_running)
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """The tokens, for grammars; comes before the first request with one."""
+        self._core.set_vocabulary(vocabulary)
 
     def close(self) -> None:
         """Ends the core."""

@@ -21,6 +21,7 @@ from octavo.config.engine import ModelConfig
 from octavo.errors import InvalidParameter, PromptTooLong
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
+from octavo.messages.grammar import Grammar
 from octavo.sampling_params import MAX_LOGIT_BIAS, SamplingParams
 from octavo.wording import first_line, shown
 
@@ -143,16 +144,20 @@ class InputProcessor:
         *,
         priority: int = 0,
         cache_salt: str | None = None,
+        grammar: Grammar | None = None,
     ) -> EngineCoreRequest:
         """One request with everything checked; `params` itself is not changed.
 
         Args:
             cache_salt: instead of the prompt's own.
+            grammar: of `params.structured_outputs`, checked (`octavo/frontend/grammar_checker.py`).
 
         Raises:
             InvalidParameter, PromptTooLong: with the name of the offending field.
         """
+        assert (grammar is None) == (params.structured_outputs is None)
         params = self.complete_params(params)
+        params.structured_outputs = None  # the grammar says it
         salt = _checked_salt(prompt.cache_salt if cache_salt is None else cache_salt)
         if isinstance(prompt, TextPrompt):
             self.check_text(prompt.text)
@@ -176,6 +181,7 @@ class InputProcessor:
             eos_token_ids=self._eos_token_ids,
             priority=priority,
             cache_salt=salt,
+            grammar=grammar,
         )
 
     def complete_params(self, params: SamplingParams) -> SamplingParams:

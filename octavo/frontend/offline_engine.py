@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
 from itertools import count
 from types import FrameType
@@ -16,18 +17,23 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from octavo.config.engine import EngineConfig
-from octavo.errors import EngineDead
+from octavo.errors import EngineDead, UnsupportedFeature
 from octavo.frontend.beam_search import begin_search, candidates_of, step_params
 from octavo.frontend.core_client import InprocClient
+from octavo.frontend.grammar_checker import GrammarChecker
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import Prompt
 from octavo.messages.engine import Ready
+from octavo.messages.grammar import Grammar
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
     from octavo.tokenizer.tokenizer import Tokenizer
+
+#: pause when all requests wait for their grammars
+WAIT_S = 0.001
 
 
 class OfflineEngine:
@@ -38,6 +44,7 @@ class OfflineEngine:
         tokenizer: None with `skip_tokenizer_init`.
         client: the core; closed with this object.
         ready: what the core said of itself.
+        grammars: checks structured output; None: there is none.
     """
 
     def __init__(
@@ -46,6 +53,8 @@ class OfflineEngine:
         tokenizer: Tokenizer | None,
         client: InprocClient,
         ready: Ready,
+        *,
+        grammars: GrammarChecker | None = None,
     ) -> None:
         self.config = config
         self.tokenizer = tokenizer
@@ -55,6 +64,8 @@ class OfflineEngine:
         self._output = OutputProcessor(tokenizer)
         self._ids = count()
         self._is_closed = False
+        self._grammars = grammars
+        self._knows_vocabulary = False
 
     @property
     def max_model_len(self) -> int:
@@ -91,6 +102,7 @@ class OfflineEngine:
                     msgspec.structs.replace(one, output_kind=RequestOutputKind.FINAL_ONLY),
                     str(next(self._ids)),
                     priority=0 if priorities is None else priorities[index],
+                    grammar=self._grammar(one),
                 ),
                 prompt,
             )
@@ -113,6 +125,17 @@ class OfflineEngine:
                     self._client.abort_requests(aborts)
             raise
         return [sink.outputs[request.request_id] for request, _ in requests]
+
+    def _grammar(self, params: SamplingParams) -> Grammar | None:
+        if params.structured_outputs is None:
+            return None
+        if self._grammars is None:
+            raise UnsupportedFeature("This engine was made without structured output.")
+        grammar = self._grammars.check(params.structured_outputs)
+        if not self._knows_vocabulary:
+            self._client.set_vocabulary(self._grammars.vocabulary())
+            self._knows_vocabulary = True
+        return grammar
 
     def beam_search(
         self, prompts: Sequence[Prompt], params: BeamSearchParams
@@ -157,7 +180,9 @@ class OfflineEngine:
         except Exception as error:
             self.close()
             raise EngineDead(f"The engine cannot go on: {type(error).__name__}: {error}") from error
-        if step is not None:
+        if step is None:
+            time.sleep(WAIT_S)
+        else:
             aborts = self._output.process(step)
             if aborts:
                 self._client.abort_requests(aborts)

@@ -213,7 +213,9 @@ class OutputProcessor:
         if token_ids:
             detokenizer = output.detokenizer
             if detokenizer is not None:
-                num_tokens = detokenizer.feed(token_ids, last_is_stop_token=reason is _STOP)
+                num_tokens = detokenizer.feed(
+                    token_ids, last_is_stop_token=reason is _STOP and not new.is_complete
+                )
                 final_stop_string = detokenizer.stop_string
                 if num_tokens < len(token_ids):
                     token_ids = token_ids[:num_tokens]

@@ -15,6 +15,7 @@ from octavo.config.engine import EngineConfig
 from octavo.core.engine_core_proc import run_engine_core
 from octavo.launch.executors import make_executor
 from octavo.launch.kv_events import make_kv_event_publisher
+from octavo.launch.structured_output import make_structured_output
 from octavo.log import LogSettings, configure_logging
 from octavo.transport.child import child_args
 
@@ -29,6 +30,10 @@ def main() -> None:
 
     sys.exit(
         run_engine_core(
-            args, make_executor, make_kv_events=make_kv_event_publisher, configure=configure
+            args,
+            make_executor,
+            make_kv_events=make_kv_event_publisher,
+            make_structured_output=make_structured_output,
+            configure=configure,
         )
     )

@@ -33,6 +33,7 @@ from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.zmq_client import ZmqCoreClient
 from octavo.launch.chat_template import chat_template_of
+from octavo.launch.structured_output import make_grammar_checker
 from octavo.messages.engine import Ready
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.metrics.http_metrics import HttpMetrics
@@ -105,6 +106,7 @@ class FrontEnd:
                 tokenizer, stream_interval=config.scheduler.stream_interval
             ),
             admission=admission,
+            grammars=make_grammar_checker(config, tokenizer),
             recorders=recorders,
             stall_limit_s=config.observability.stall_limit_s,
         )

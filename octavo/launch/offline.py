@@ -18,6 +18,7 @@ from octavo.launch.chat_template import chat_template_of
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.executors import make_executor
 from octavo.launch.kv_events import make_kv_event_publisher
+from octavo.launch.structured_output import make_grammar_checker, make_structured_output
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 
@@ -48,6 +49,17 @@ def engine_of(config: EngineConfig) -> tuple[OfflineEngine, ChatTemplate | None]
         logger.info("%s", note)
     model = config.model
     tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
-    core = EngineCore(config, make_executor(config), kv_events=make_kv_event_publisher(config))
-    engine = OfflineEngine(config, tokenizer, InprocClient(core), core.ready)
+    core = EngineCore(
+        config,
+        make_executor(config),
+        structured_output=make_structured_output(config),
+        kv_events=make_kv_event_publisher(config),
+    )
+    engine = OfflineEngine(
+        config,
+        tokenizer,
+        InprocClient(core),
+        core.ready,
+        grammars=make_grammar_checker(config, tokenizer),
+    )
     return engine, chat_template_of(model, tokenizer)

@@ -13,6 +13,7 @@ from enum import IntEnum
 import msgspec
 
 from octavo.config.engine import KVEventsConfig
+from octavo.messages.grammar import Grammar
 from octavo.sampling_params import SamplingParams
 
 
@@ -68,6 +69,7 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     cache_salt: str | None = None
     client_index: int = 0
     adapter: Adapter | None = None
+    grammar: Grammar | None = None  # what the output must be
 
 
 class StepTimes(msgspec.Struct, array_like=True):
@@ -133,6 +135,7 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     events: RequestEvents | None = None  # with the first and the last output
     error: str | None = None  # with FinishReason.ERROR: one sentence for the client
     is_request_error: bool = False  # with `error`: the request asked for the impossible
+    is_complete: bool = False  # with FinishReason.STOP: by its grammar; the last token is text
 
 
 class PrefixCacheStats(msgspec.Struct, array_like=True, gc=False):

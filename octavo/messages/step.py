@@ -27,14 +27,6 @@ class NewRequestData(msgspec.Struct, array_like=True, gc=False):
     eos_token_ids: list[int] = []  # masked while fewer than min_tokens are generated
 
 
-class GrammarStep(msgspec.Struct, array_like=True):
-    """Rows that a grammar constrains in this step: `mask[i]` (int32 bits over the vocabulary) is
-    for `request_ids[i]`."""
-
-    request_ids: list[str]
-    mask: bytes
-
-
 class SchedulerOutput(msgspec.Struct, array_like=True):
     """One step. A request samples a token iff its scheduled tokens reach the end of what it has.
 
@@ -47,7 +39,8 @@ class SchedulerOutput(msgspec.Struct, array_like=True):
     num_scheduled_tokens: dict[str, int]  # request_id -> tokens computed in this step
     total_num_scheduled_tokens: int
     finished_request_ids: list[str]  # ended or preempted since the last step: forget their rows
-    grammar: GrammarStep | None = None
+    # of the requests that sample, those with a grammar; their masks come while `forward` runs
+    grammar_request_ids: list[str] = []
 
 
 class ModelRunnerOutput(msgspec.Struct, array_like=True):

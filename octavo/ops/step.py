@@ -100,6 +100,7 @@ class SamplingArrays:
         "bias_offsets",
         "bias_values",
         "frequency_penalty",
+        "grammar_masks",
         "logits_hook",
         "mask_row",
         "masks",
@@ -154,7 +155,13 @@ class SamplingArrays:
         self.uses_masks = False
         self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
+        self.grammar_masks: list[int] = []  # rows of `masks` that a grammar narrows later
         self.logits_hook: LogitsHook | None = None  # called if the network records `logits_hook`
+
+    def add_masks(self, masks: UInt32Array) -> None:
+        """Narrows the rows `grammar_masks` by `masks`, which are in their order."""
+        rows = self.grammar_masks
+        self.masks[rows] &= masks.reshape(len(rows), -1)
 
 
 class SampleOutputArrays:

@@ -8,7 +8,7 @@ Runs in: workers. Owns: per-row sampling state. Knows nothing of: schedulers, de
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -171,7 +171,7 @@ class SamplingRows:
         *,
         output_index: Int32Array,
         targets: Int32Array | None,
-        row_to_grammar_mask: Mapping[int, UInt32Array],
+        grammar_rows: Sequence[int],
     ) -> int:
         """Writes the arrays of a step.
 
@@ -180,7 +180,8 @@ class SamplingRows:
             output_index: [L] tokens the request has generated before.
             targets: [L] the prompt token whose log-probability is wanted, or -1: draw one. None:
                 all are draws.
-            row_to_grammar_mask: [num_mask_words] masks of rows that a grammar constrains.
+            grammar_rows: rows that a grammar constrains; `arrays.grammar_masks` says in which
+                masks, in the same order.
 
         Returns:
             The most logprobs any row reports; -1: none reports any.
@@ -190,7 +191,7 @@ class SamplingRows:
         self._fill_numbers(arrays, rows, targets)
         self._fill_penalties(arrays, rows)
         self._fill_biases(arrays, rows)
-        self._fill_masks(arrays, rows, row_to_grammar_mask)
+        self._fill_masks(arrays, rows, grammar_rows)
         self._fill_report_ids(arrays, rows)
         arrays.logits_hook = self._hook(arrays, rows) if self._row_to_processors else None
         return int(arrays.num_logprobs[:count].max(initial=-1))
@@ -268,30 +269,27 @@ class SamplingRows:
         arrays.bias_values = np.concatenate([part.values for part in entries])
 
     def _fill_masks(
-        self,
-        arrays: SamplingArrays,
-        rows: Int32Array,
-        row_to_grammar_mask: Mapping[int, UInt32Array],
+        self, arrays: SamplingArrays, rows: Int32Array, grammar_rows: Sequence[int]
     ) -> None:
         arrays.uses_masks = False
-        if not self._row_to_mask and not row_to_grammar_mask:
+        arrays.grammar_masks = []
+        if not self._row_to_mask and not grammar_rows:
             return
         count, num_masks = len(rows), 0
         arrays.mask_row[:count] = -1
+        row_to_mask: dict[int, int] = {}
+        with_grammar = set(grammar_rows)
         for index, row in enumerate(self._drawing(arrays, rows)):
-            allowed, grammar = self._row_to_mask.get(row), row_to_grammar_mask.get(row)
-            if allowed is None and grammar is None:
+            allowed = self._row_to_mask.get(row)
+            if allowed is None and row not in with_grammar:
                 continue
             if num_masks == len(arrays.masks):
                 arrays.masks = self._grown(arrays.masks, count)
-            mask = arrays.masks[num_masks]
-            mask[:] = 0xFFFFFFFF
-            for part in (allowed, grammar):
-                if part is not None:
-                    mask &= part
-            arrays.mask_row[index] = num_masks
+            arrays.masks[num_masks] = 0xFFFFFFFF if allowed is None else allowed
+            arrays.mask_row[index] = row_to_mask[row] = num_masks
             num_masks += 1
         arrays.uses_masks = num_masks > 0
+        arrays.grammar_masks = [row_to_mask[row] for row in grammar_rows]
 
     def _fill_report_ids(self, arrays: SamplingArrays, rows: Int32Array) -> None:
         arrays.uses_report_ids = False

@@ -1,22 +1,44 @@
 """The seam at which grammars join the engine: an object with a no-op default.
 
-The scheduler calls these methods at fixed points of a request's life and of a step; it contains no
-branch on whether a request has a grammar.
+The scheduler calls these methods at fixed points of a request's life, the engine core asks for the
+masks of a step; neither has a branch on what kind of grammar there is.
 
-Called by: `octavo/core/scheduler.py`. Runs in: EngineCore.
+Called by: `octavo/core/scheduler.py`, `octavo/core/admission.py`, `octavo/core/engine_core.py`.
+Implemented by: `request_grammars.py`. Runs in: EngineCore.
 Knows nothing of: blocks, budgets, sockets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
+import msgspec
+
 from octavo.messages.engine import EngineCoreRequest
-from octavo.messages.step import GrammarStep
+from octavo.messages.grammar import Vocabulary
+
+
+class GrammarEnd(msgspec.Struct, frozen=True):
+    """A request ends for its grammar: the output is complete, or `error` says what went wrong."""
+
+    error: str | None = None
+
+
+class GrammarFailure(msgspec.Struct, frozen=True):
+    """A request whose grammar cannot be used."""
+
+    request_id: str
+    error: str
+    is_request_error: bool = True  # False: our side
 
 
 class StructuredOutputManager(Protocol):
     """Grammars of the requests in the engine."""
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        """The tokens; comes before the first request with a grammar."""
 
     def add(self, request: EngineCoreRequest) -> None:
         """A request has arrived; a compile may start in the background."""
@@ -27,18 +49,29 @@ class StructuredOutputManager(Protocol):
     def is_ready(self, request_id: str) -> bool:
         """False while the request's grammar is being compiled: others are admitted before it."""
 
-    def masks(self, request_ids: list[str]) -> GrammarStep | None:
-        """Masks for those of `request_ids` (which sample in this step) that have a grammar."""
+    def take_failures(self) -> Sequence[GrammarFailure]:
+        """Requests whose compile has failed. They will never be ready, and must end."""
 
-    def accept(self, request_id: str, token_ids: list[int]) -> bool:
-        """Advances a request's grammar by its new tokens; True if the request must end now."""
+    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
+        """Masks of what may be drawn next: [requests, ceil(vocab_size / 32)] words of bits, in the
+        order of `request_ids`, which all have grammars. They are filled meanwhile; the future never
+        holds an exception."""
+
+    def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
+        """Advances a request's grammar by its new tokens; not None if it must end now."""
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
 
+    def close(self) -> None:
+        """Ends threads. Idempotent."""
+
 
 class NoStructuredOutput:
     """No request has a grammar."""
+
+    def set_vocabulary(self, vocabulary: Vocabulary) -> None:
+        pass
 
     def add(self, request: EngineCoreRequest) -> None:
         pass
@@ -49,11 +82,17 @@ class NoStructuredOutput:
     def is_ready(self, request_id: str) -> bool:
         return True
 
-    def masks(self, request_ids: list[str]) -> GrammarStep | None:
+    def take_failures(self) -> Sequence[GrammarFailure]:
+        return ()
+
+    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
+        raise AssertionError("no request has a grammar")
+
+    def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         return None
 
-    def accept(self, request_id: str, token_ids: list[int]) -> bool:
-        return False
-
     def forget(self, request_id: str) -> None:
+        pass
+
+    def close(self) -> None:
         pass

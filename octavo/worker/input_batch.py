@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from octavo.messages.step import SchedulerOutput
-from octavo.ops.step import Int32Array, SamplingArrays, StepArrays, UInt32Array
+from octavo.ops.step import Int32Array, SamplingArrays, StepArrays
 from octavo.sample.sampling_rows import TokenHistory
 from octavo.worker.request_states import RequestStates
 
@@ -96,7 +96,7 @@ class InputBatch:
             step.num_tokens == step.num_requests == step.num_logits
             and self.targets is None
             and not self.histories
-            and scheduled.grammar is None
+            and not scheduled.grammar_request_ids
             and (step.input_rows[: step.num_tokens] >= 0).all()
         ):
             offset = int((step.positions[: step.num_tokens] % self._block_size).max(initial=0))
@@ -109,7 +109,7 @@ class InputBatch:
             self._num_repeats > 0
             and self._prepared_as == self._states.num_prepared - 1
             and scheduled.total_num_scheduled_tokens == len(self.request_ids)
-            and scheduled.grammar is None
+            and not scheduled.grammar_request_ids
             and not (scheduled.new_requests or scheduled.finished_request_ids)
             and not scheduled.new_block_ids
             and list(scheduled.num_scheduled_tokens) == self.request_ids
@@ -218,16 +218,11 @@ class InputBatch:
             rows,
             output_index=states.num_tokens[rows] - states.num_prompt_tokens[rows],
             targets=self.targets,
-            row_to_grammar_mask=self._grammar_masks(scheduled),
+            grammar_rows=[self._states.row(name) for name in scheduled.grammar_request_ids],
         )
         self.histories = states.sampling.histories(self.sampling, rows)
 
-    def _grammar_masks(self, scheduled: SchedulerOutput) -> dict[int, UInt32Array]:
-        grammar = scheduled.grammar
-        if grammar is None:
-            return {}
-        masks = np.frombuffer(grammar.mask, np.uint32).reshape(len(grammar.request_ids), -1)
-        return {
-            self._states.row(request_id): masks[index]
-            for index, request_id in enumerate(grammar.request_ids)
-        }
+    def set_grammar_masks(self, masks: bytearray) -> None:
+        """What the grammars allow, for the requests that have one: words of bits, in the order in
+        which the scheduler named them. After `prepare`, before sampling."""
+        self.sampling.add_masks(np.frombuffer(masks, np.uint32))

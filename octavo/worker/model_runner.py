@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 from octavo.errors import EngineError
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
@@ -73,8 +74,13 @@ class ModelRunner:
         step.output.reserve_logprobs(batch.step.num_logits, batch.max_logprobs)
         return step
 
-    def run(self, prepared: PreparedStep) -> ModelRunnerOutput:
+    def run(
+        self, prepared: PreparedStep, grammar_masks: Future[bytearray] | None = None
+    ) -> ModelRunnerOutput:
         """Computes a step; steps run in the order in which they were prepared.
+
+        Args:
+            grammar_masks: awaited before sampling, None if the step has none.
 
         Raises:
             StepAborted: `abort` was called.
@@ -85,6 +91,8 @@ class ModelRunner:
         start_s = time.perf_counter()
         if not network.forward(batch.step):
             raise StepAborted("the step was aborted")
+        if grammar_masks is not None:
+            batch.set_grammar_masks(grammar_masks.result())
         if batch.step.num_logits and not network.sample(batch.step, batch.sampling, output):
             raise StepAborted("the step was aborted")
         backend_s = time.perf_counter() - start_s

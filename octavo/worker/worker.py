@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
@@ -232,14 +233,19 @@ class Worker:
         assert self._runner is not None
         return self._runner.prepare(scheduled)
 
-    def run(self, prepared: PreparedStep) -> ModelRunnerOutput:
+    def run(
+        self, prepared: PreparedStep, grammar_masks: Future[bytearray] | None = None
+    ) -> ModelRunnerOutput:
         """Computes a prepared step, in the order of preparation.
+
+        Args:
+            grammar_masks: awaited before sampling.
 
         Raises:
             StepAborted: `abort` was called.
         """
         assert self._runner is not None
-        return self._runner.run(prepared)
+        return self._runner.run(prepared, grammar_masks)
 
     def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
         """Prepares and computes one step.

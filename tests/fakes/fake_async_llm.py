@@ -18,6 +18,7 @@ from octavo.config.engine import KVEventsConfig, SchedulerConfig
 from octavo.errors import EngineDead
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
+from octavo.frontend.grammar_checker import GrammarChecker
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.messages.codec import MessageEncoder, ToCoreDecoder
@@ -30,7 +31,8 @@ from octavo.messages.engine import (
     RequestKind,
     TokenLogprobs,
 )
-from tests.fakes.byte_tokenizer import EOS, ByteTokenizer
+from octavo.structured_output.llguidance import LlguidanceBackend
+from tests.fakes.byte_tokenizer import EOS, VOCAB_SIZE, ByteTokenizer
 from tests.fakes.engine_config import engine_config
 from tests.fakes.model_config import model_config
 
@@ -221,6 +223,13 @@ def make_llm(
         input_processor=InputProcessor(config.model, tokenizer),
         output_processor=OutputProcessor(tokenizer),
         admission=AdmissionControl(scheduler or config.scheduler),
+        grammars=GrammarChecker(
+            config.structured_outputs,
+            tokenizer,
+            vocab_size=VOCAB_SIZE,
+            eos_token_ids=[EOS],
+            open_backend=LlguidanceBackend,
+        ),
         stall_limit_s=stall_limit_s,
     )
     if start:

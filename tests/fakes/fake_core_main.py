@@ -36,14 +36,16 @@ class TroubledExecutor(FakeExecutor):
         self._have("load")
         super().load()
 
-    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+    def execute_model(
+        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+    ) -> Future[ModelRunnerOutput]:
         try:
             self._have("step")
         except StartupError as error:
             failed: Future[ModelRunnerOutput] = Future()
             failed.set_exception(RuntimeError(error.message))
             return failed
-        return super().execute_model(scheduled)
+        return super().execute_model(scheduled, grammar_masks)
 
     def _have(self, where: str) -> None:
         if self._trouble == f"fail-{where}":

@@ -119,7 +119,9 @@ class FakeExecutor(Executor):
     def shutdown(self) -> None:
         self.calls.append("shutdown")
 
-    def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+    def execute_model(
+        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+    ) -> Future[ModelRunnerOutput]:
         self.steps.append(scheduled)
         self._update_rows(scheduled)
         for request_id, message in self.fail_next.items():

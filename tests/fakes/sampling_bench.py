@@ -93,7 +93,7 @@ class SamplingBench:
             np.arange(count, dtype=np.int32),
             output_index=np.array([len(case.output) for case in cases], np.int32),
             targets=None,
-            row_to_grammar_mask={},
+            grammar_rows=[],
         )
         step = StepArrays(max_tokens=4096, max_requests=4096, num_groups=1, max_blocks=1)
         step.num_tokens = step.num_logits = step.num_requests = count

@@ -160,7 +160,9 @@ def test_a_failed_request_is_raised_and_the_engine_goes_on(bench: Bench) -> None
 
 def test_a_step_that_cannot_run_ends_the_engine_with_the_cause() -> None:
     class Broken(FakeExecutor):
-        def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+        def execute_model(
+            self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        ) -> Future[ModelRunnerOutput]:
             failed: Future[ModelRunnerOutput] = Future()
             failed.set_exception(ValueError("no kernel"))
             return failed
@@ -185,10 +187,12 @@ def _interrupts_raise() -> Iterator[None]:
 @pytest.mark.usefixtures("_interrupts_raise")
 def test_an_interrupt_ends_the_batch_and_leaves_a_usable_engine() -> None:
     class Interrupted(FakeExecutor):
-        def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
+        def execute_model(
+            self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        ) -> Future[ModelRunnerOutput]:
             if len(self.steps) == 2:
                 signal.raise_signal(signal.SIGINT)
-            return super().execute_model(scheduled)
+            return super().execute_model(scheduled, grammar_masks)
 
     bench = Bench(Interrupted())
     with pytest.raises(KeyboardInterrupt):

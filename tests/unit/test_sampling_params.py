@@ -20,6 +20,7 @@ from octavo.sampling_params import (
     RepetitionDetectionParams,
     RequestOutputKind,
     SamplingParams,
+    StructuredOutputsParams,
 )
 
 
@@ -304,3 +305,34 @@ def test_limits_of_beam_search(field: str, bad: list[Any]) -> None:
 def test_parameters_cross_a_process_boundary_unchanged(params: SamplingParams) -> None:
     packed = msgspec.msgpack.encode(params)
     assert msgspec.msgpack.decode(packed, type=SamplingParams) == params
+
+
+@pytest.mark.parametrize(
+    ("values", "param", "words"),
+    [
+        ({}, "structured_outputs", "none are specified"),
+        ({"json_object": False}, "structured_outputs", "none are specified"),
+        ({"regex": "a", "choice": ["a"]}, "structured_outputs", "multiple are specified"),
+        ({"json": {}, "json_object": True}, "structured_outputs", "json, json_object"),
+        ({"choice": []}, "structured_outputs.choice", "must not be empty"),
+        ({"choice": ["a", ""]}, "structured_outputs.choice", "not empty"),
+        ({"choice": [1]}, "structured_outputs.choice", "must hold texts"),
+        ({"regex": ""}, "structured_outputs.regex", "must not be empty"),
+        ({"regex": 3}, "structured_outputs.regex", "wrong type"),
+        ({"json": [1]}, "structured_outputs.json", "wrong type"),
+        ({"regex": "", "origin": "mine"}, "mine.regex", "must not be empty"),
+    ],
+)
+def test_structured_outputs_have_exactly_one_kind(
+    values: dict[str, Any], param: str, words: str
+) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        StructuredOutputsParams(**values)
+    assert caught.value.param == param
+    assert words in caught.value.message
+
+
+def test_the_kind_of_structured_outputs_is_found() -> None:
+    assert StructuredOutputsParams(json={}).constraint == ("json", {})
+    assert StructuredOutputsParams(json=False).constraint == ("json", False)
+    assert StructuredOutputsParams(json_object=False, regex="a").constraint == ("regex", "a")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from octavo.sampling_params import RepetitionDetectionParams
+from octavo.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
 
 # ---- requests -----------------------------------------------------------------------------------
 
@@ -28,6 +28,26 @@ class StreamOptions(msgspec.Struct, kw_only=True):
 
     include_usage: bool = False
     continuous_usage_stats: bool = False
+
+
+class JsonSchemaFormat(msgspec.Struct, kw_only=True):
+    """A schema with the name that clients give it. `strict` changes nothing: it is always kept."""
+
+    schema: dict[str, Any] | bool | None = None
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct, kw_only=True):
+    """OpenAI's way to say what the output must be."""
+
+    type: Literal["text", "json_object", "json_schema", "structural_tag"]
+    json_schema: JsonSchemaFormat | None = None
+    # of type structural_tag, vLLM's two forms
+    structures: list[dict[str, Any]] | None = None
+    triggers: list[str] | None = None
+    format: dict[str, Any] | None = None
 
 
 class SamplingFields(msgspec.Struct, kw_only=True):
@@ -70,6 +90,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool = False
     vllm_xargs: dict[str, ExtraArg | list[ExtraArg]] | None = None
+    structured_outputs: StructuredOutputsParams | None = None
+    response_format: ResponseFormat | None = None
 
 
 CompletionPrompt = Annotated[

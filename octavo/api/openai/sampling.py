@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.api.openai.protocol import SamplingFields
+from octavo.api.openai.structured_output import structured_outputs
 from octavo.errors import InvalidParameter
 from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
@@ -37,6 +38,7 @@ _NOT_WITH_BEAMS = (
     "prompt_logprobs",
     "logprob_token_ids",
     "repetition_detection",
+    "structured_outputs",
 )
 
 
@@ -96,6 +98,11 @@ def beam_search_params(
             raise InvalidParameter(
                 f"`{name}` is not supported with beam search. (parameter={name})", param=name
             )
+    if structured_outputs(request) is not None:
+        raise InvalidParameter(
+            "`response_format` is not supported with beam search. (parameter=response_format)",
+            param="response_format",
+        )
     temperature = request.temperature
     if temperature is None:
         temperature = defaults.get("temperature", 1.0)
@@ -162,4 +169,5 @@ def sampling_params(
         allowed_token_ids=request.allowed_token_ids,
         extra_args=request.vllm_xargs,
         repetition_detection=request.repetition_detection,
+        structured_outputs=structured_outputs(request),
     )

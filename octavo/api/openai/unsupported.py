@@ -22,10 +22,6 @@ def _is_one(value: Any) -> bool:
     return _is_empty(value) or value == 1
 
 
-def _is_plain_text(value: Any) -> bool:
-    return _is_empty(value) or (isinstance(value, dict) and value.get("type") == "text")
-
-
 def _is_text_only(value: Any) -> bool:
     return _is_empty(value) or value == ["text"]
 
@@ -36,8 +32,6 @@ def _is_none_choice(value: Any) -> bool:
 
 #: field -> does this value ask for nothing?
 REFUSED: dict[str, Callable[[Any], bool]] = {
-    "response_format": _is_plain_text,
-    "structured_outputs": _is_empty,
     "guided_json": _is_empty,
     "guided_regex": _is_empty,
     "guided_choice": _is_empty,
@@ -68,11 +62,30 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "web_search_options": _is_empty,
 }
 
+#: older names, and those of other servers -> what is served
+_RENAMED = {
+    "guided_json": '{"json": ...}',
+    "guided_regex": '{"regex": ...}',
+    "guided_choice": '{"choice": ...}',
+    "guided_grammar": '{"grammar": ...}',
+    "guided_json_object": '{"json_object": true}',
+    "guided_whitespace_pattern": '{"whitespace_pattern": ...}',
+    "structural_tag": '{"structural_tag": ...}',
+    "grammar": '{"grammar": ...}',
+    "json_schema": '{"json": ...}',
+    "regex": '{"regex": ...}',
+    "ebnf": '{"grammar": ...}',
+}
 _REASONS = {
+    "guided_decoding_backend": "guided_decoding_backend does not exist any more: the server has "
+    "one backend",
     "suffix": "suffix is not supported: the model is not trained to fill in the middle",
     "best_of": "best_of is not supported, as in vLLM; ask for n outputs and choose by their "
     "logprobs, or use use_beam_search",
     "thinking_token_budget": "thinking_token_budget needs a reasoning parser, and there is none",
+} | {
+    name: f"{name} is not a field of this server: use structured_outputs={form}"
+    for name, form in _RENAMED.items()
 }
 
 #: hints and labels of the OpenAI and vLLM APIs, taken without a word

@@ -16,12 +16,11 @@ FLAGS = (
     unsupported("spec-method", STR, None, "kind of speculation", NO_SPECULATION),
     unsupported("spec-model", STR, None, "draft model", NO_SPECULATION),
     unsupported("spec-tokens", INT, None, "draft tokens per step", NO_SPECULATION),
-    hint(
+    Flag(
         "structured-outputs-config",
         JSON,
         {},
-        "backend, disable_any_whitespace, disable_additional_properties, enable_in_reasoning",
-        "structured outputs are not available yet",
+        "for all requests: disable_any_whitespace, disable_additional_properties",
     ),
     hint(
         "optimization-level",

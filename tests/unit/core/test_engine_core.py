@@ -104,7 +104,7 @@ def test_a_slow_machine_gets_smaller_steps() -> None:
 
 def test_a_step_that_cannot_run_raises_its_cause() -> None:
     class Failing(FakeExecutor):
-        def execute_model(self, scheduled):  # type: ignore[no-untyped-def]
+        def execute_model(self, scheduled, grammar_masks=None):  # type: ignore[no-untyped-def]
             result = super().execute_model(scheduled)
             failed = type(result)()
             failed.set_exception(RuntimeError("device lost"))

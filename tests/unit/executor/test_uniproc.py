@@ -50,9 +50,10 @@ def test_at_depth_two_a_step_is_prepared_while_another_computes() -> None:
     executor, gate = UniprocExecutor(rig.worker, depth=2), threading.Event()
     run, ran_on = rig.worker.run, []
 
-    def held(prepared: PreparedStep) -> ModelRunnerOutput:
+    def held(prepared: PreparedStep, grammar_masks: object) -> ModelRunnerOutput:
         ran_on.append(threading.get_ident())
         assert gate.wait(30)
+        assert grammar_masks is None
         return run(prepared)
 
     rig.worker.run = held  # type: ignore[method-assign]

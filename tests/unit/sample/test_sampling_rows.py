@@ -35,8 +35,10 @@ def fill(rows: SamplingRows, *order: int, targets=None, grammar=None) -> tuple[S
         np.array(order, np.int32),
         output_index=np.zeros(len(order), np.int32),
         targets=None if targets is None else np.array(targets, np.int32),
-        row_to_grammar_mask=grammar or {},
+        grammar_rows=list(grammar or ()),
     )
+    if grammar:
+        arrays.add_masks(np.concatenate(list(grammar.values())))
     return arrays, most
 
 

@@ -1,0 +1,100 @@
+"""Keeps the numbers of a JSON output short.
+
+JSON puts no limit on digits, and a model that has lost its way repeats them until its token limit.
+After 20 digits in a row, or 2 of an exponent, no further digit is drawn, as long as the grammar
+allows anything else; so a number that a schema wants that long can still be written.
+
+Used by: `request_grammars.py`. Runs in: EngineCore. Owns: the place in the output.
+Knows nothing of: grammars, requests.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from octavo.messages.grammar import Vocabulary
+
+MAX_DIGITS = 20
+MAX_EXPONENT_DIGITS = 2
+#: tokens that begin with more digits count as if they had so many
+_MOST_LEADING = 8
+
+Words = npt.NDArray[np.uint32]
+
+_QUOTE, _BACKSLASH = ord('"'), ord("\\")
+
+
+class DigitTokens:
+    """Which tokens begin with how many digits, and the bytes of each.
+
+    Args:
+        vocabulary: of the model.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        lens = np.frombuffer(vocabulary.token_lens, np.uint32).astype(np.int64)
+        self._ends = np.cumsum(lens)
+        self._lens = lens
+        self._bytes = vocabulary.token_bytes
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes of a token."""
+        end = int(self._ends[token_id])
+        return self._bytes[end - int(self._lens[token_id]) : end]
+
+    @functools.lru_cache(_MOST_LEADING)  # noqa: B019  one object per process
+    def without_more_than(self, num_digits: int) -> Words:
+        """Mask of the tokens that begin with at most `num_digits` digits."""
+        text = np.frombuffer(self._bytes + b"\0" * (_MOST_LEADING + 1), np.uint8)
+        is_digit = (text >= ord("0")) & (text <= ord("9"))
+        starts = self._ends - self._lens
+        has_more = self._lens > num_digits
+        for offset in range(num_digits + 1):
+            has_more &= is_digit[starts + offset]
+        bits = np.ones(-(-len(self._lens) // 32) * 32, np.uint8)
+        bits[: len(self._lens)] = ~has_more
+        return np.packbits(bits, bitorder="little").view(np.uint32)
+
+
+class NumberGuard:
+    """The place in one output.
+
+    Args:
+        tokens: shared by all outputs.
+    """
+
+    def __init__(self, tokens: DigitTokens) -> None:
+        self._tokens = tokens
+        self._is_text = self._is_escaped = self._is_exponent = False
+        self._num_digits = 0
+
+    def accept(self, token_id: int) -> None:
+        """Takes the next token of the output."""
+        for byte in self._tokens.bytes_of(token_id):
+            if self._is_text:
+                if self._is_escaped:
+                    self._is_escaped = False
+                elif byte == _BACKSLASH:
+                    self._is_escaped = True
+                elif byte == _QUOTE:
+                    self._is_text = False
+            elif 0x30 <= byte <= 0x39:
+                self._num_digits += 1
+            else:
+                self._num_digits = 0
+                self._is_text = byte == _QUOTE
+                self._is_exponent = byte in b"eE" or (self._is_exponent and byte in b"+-")
+
+    def narrow(self, mask: Words) -> None:
+        """Takes tokens with too many digits out of a mask, unless nothing else would be left."""
+        if self._is_text:
+            return
+        limit = MAX_EXPONENT_DIGITS if self._is_exponent else MAX_DIGITS
+        left = max(limit - self._num_digits, 0)
+        if left < _MOST_LEADING:
+            narrowed = mask & self._tokens.without_more_than(left)
+            if narrowed.any():
+                mask[:] = narrowed

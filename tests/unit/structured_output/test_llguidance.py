@@ -1,0 +1,197 @@
+"""The library through its C interface."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from octavo.errors import EngineError
+from octavo.messages.grammar import Grammar, Vocabulary
+from octavo.structured_output import llguidance
+from octavo.structured_output.backend import GrammarError
+from octavo.structured_output.json_schema import prepare_schema
+from octavo.structured_output.llguidance import LlguidanceBackend, library_version
+from octavo.structured_output.vocabulary import byte_vocabulary
+from tests.fakes.grammar_match import END, byte_backend, matches
+
+NUM_WORDS = -(-258 // 32)
+
+
+def schema(value: Any) -> Grammar:
+    options = {"allows_whitespace": True, "whitespace_pattern": None, "is_closed": False}
+    return Grammar("json", json.dumps(prepare_schema(value, **options)))
+
+
+def allowed(grammar: Grammar, text: bytes) -> set[int]:
+    """Ids that may follow `text`."""
+    matcher = byte_backend().compile(grammar).start()
+    for byte in text:
+        matcher.accept(byte)
+    mask = np.zeros(NUM_WORDS, np.uint32)
+    matcher.fill_mask(mask.ctypes.data, mask.nbytes)
+    return set(np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist())
+
+
+def test_the_library_is_the_version_whose_structures_are_described() -> None:
+    assert library_version().startswith("llguidance@1.9.")
+
+
+def test_masks_have_the_ids_that_may_follow_and_the_end_where_the_output_may_end() -> None:
+    grammar = Grammar("regex", "ab?")
+    assert allowed(grammar, b"") == {ord("a")}
+    assert allowed(grammar, b"a") == {ord("b"), END}
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "is_right"),
+    [
+        ({"type": "object"}, '{"a": [1, null]}', True),
+        ({"type": "object"}, "[]", False),
+        # C25: bounds beyond 32 bits
+        ({"type": "integer", "minimum": 0, "maximum": 20000000000}, "20000000000", True),
+        ({"type": "integer", "minimum": 0, "maximum": 20000000000}, "20000000001", False),
+        ({"type": "integer", "minimum": 0, "maximum": 20000000000}, "-1", False),
+        ({"const": 10**30}, "1" + "0" * 30, True),
+        ({"type": "object"}, '{        "a":1}', True),
+        ({"type": "object"}, '{         "a":1}', False),  # C28: more than 8
+        ({"type": "object"}, ' {"a":1}', False),
+    ],
+)
+def test_texts_of_schemas(value: Any, text: str, is_right: bool) -> None:
+    assert matches(schema(value), text) is is_right
+
+
+def test_an_object_is_complete_with_its_last_brace() -> None:
+    matcher = byte_backend().compile(schema({"type": "object"})).start()
+    for byte in b'{"a": {}':
+        matcher.accept(byte)
+        assert not matcher.is_complete
+    matcher.accept(ord("}"))
+    assert matcher.is_complete
+
+
+def test_outputs_of_one_grammar_do_not_disturb_each_other() -> None:
+    compiled = byte_backend().compile(Grammar("regex", "ab"))
+    first, second = compiled.start(), compiled.start()
+    first.accept(ord("a"))
+    second.accept(ord("a"))
+    first.accept(ord("b"))
+    assert first.is_complete
+    assert not second.is_complete
+
+
+def test_a_token_that_is_not_allowed_is_an_error() -> None:
+    matcher = byte_backend().compile(Grammar("regex", "a")).start()
+    with pytest.raises(GrammarError, match="doesn't satisfy the grammar"):
+        matcher.accept(ord("b"))
+
+
+@pytest.mark.parametrize(
+    ("grammar", "words"),
+    [
+        (Grammar("regex", "("), "unclosed group"),
+        (Grammar("regex", "(?=a)"), "look-around"),
+        (Grammar("lark", "start: missing"), "missing"),
+        (Grammar("json", "[1]"), "schema must be an object"),
+        (Grammar("json", "{"), "EOF"),
+        (Grammar("json", '{"pattern": "("}'), "unclosed group"),
+        (Grammar("music", "a"), "unknown constraint type"),
+    ],
+)
+def test_mistakes_are_said_on_one_line_when_checked_and_when_compiled(
+    grammar: Grammar, words: str
+) -> None:
+    for look in (byte_backend().check, byte_backend().compile):
+        with pytest.raises(GrammarError, match=words) as caught:
+            look(grammar)
+        assert "\n" not in str(caught.value)
+
+
+def test_several_tokens_may_end_an_output() -> None:
+    vocabulary = byte_vocabulary(["<stop>"])
+    both = Vocabulary(vocabulary.token_lens, vocabulary.token_bytes, [256, 257])
+    matcher = LlguidanceBackend(both).compile(Grammar("regex", "a?")).start()
+    mask = np.zeros(NUM_WORDS, np.uint32)
+    matcher.fill_mask(mask.ctypes.data, mask.nbytes)
+    assert np.unpackbits(mask.view(np.uint8), bitorder="little").nonzero()[0].tolist() == [
+        97,
+        256,
+        257,
+    ]
+
+
+def test_tokens_that_are_no_text_are_not_allowed_as_text() -> None:
+    assert END + 1 not in allowed(Grammar("regex", ".*"), b"<")
+    assert END + 1 in allowed(Grammar("lark", "start: <|tool|>"), b"")
+
+
+def nested_one_of(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        branches = [
+            {"type": "object", "properties": {"k": {"const": kind}, kind: value}, "required": ["k"]}
+            for kind in "ab"
+        ]
+        value = {"oneOf": branches}
+    return value
+
+
+HOSTILE = {
+    "products": {
+        "allOf": [
+            {"anyOf": [{"properties": {f"p{i}_{j}": {}}} for j in range(9)]} for i in range(9)
+        ]
+    },
+    "c31 one_of": nested_one_of(12),
+    "counts": {"type": "string", "pattern": "^((a{1,1000}b{1,1000}){1,100}c){1,100}$"},
+    "many properties": {"properties": {f"p{i}": {"type": ["string", "null"]} for i in range(2000)}},
+    "long array": {"minItems": 10**6, "maxItems": 10**9},
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_schemas_are_compiled_or_refused_within_seconds(name: str) -> None:
+    """By the library's own limits: nobody can be left with a thread that computes for ever."""
+    start_s = time.thread_time()
+    try:
+        byte_backend().compile(schema(HOSTILE[name]))
+    except GrammarError as error:
+        assert str(error)  # noqa: PT017  either is right
+    assert time.thread_time() - start_s < 3
+
+
+def test_other_threads_run_while_a_grammar_is_compiled() -> None:
+    """The interpreter's lock is not held: a thread of pure Python makes progress meanwhile."""
+    slow = schema(HOSTILE["many properties"])
+    seen: list[float] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def count() -> None:
+        begun.wait()
+        while not done.is_set():
+            seen.append(time.perf_counter())
+
+    counter = threading.Thread(target=count)
+    counter.start()
+    begun.set()
+    byte_backend().compile(slow)
+    done.set()
+    counter.join()
+    assert len(seen) > 100
+
+
+def test_a_library_without_the_interface_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(llguidance._FUNCTIONS, "llg_no_such", (None, ()))
+    with pytest.raises(EngineError, match="has no C function llg_no_such"):
+        llguidance._library.__wrapped__()
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(EngineError, match="not installed: run pip install"):
+        llguidance._library.__wrapped__()

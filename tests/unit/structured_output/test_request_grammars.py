@@ -1,0 +1,195 @@
+"""Grammars of requests: waiting, masks, progress, ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from octavo.messages.engine import EngineCoreRequest
+from octavo.messages.grammar import Grammar, Vocabulary
+from octavo.structured_output.manager import GrammarEnd
+from octavo.structured_output.request_grammars import RequestGrammars
+from octavo.structured_output.vocabulary import byte_vocabulary
+from tests.fakes.fake_grammars import FakeBackend
+from tests.fakes.requests import core_request
+
+LIMIT_S = 5
+
+
+class Rig:
+    def __init__(self, **options: Any) -> None:
+        self.backend = FakeBackend(**options)
+        self.now_s = 0.0
+        self.grammars = RequestGrammars(
+            lambda vocabulary: self.backend, compile_budget_s=2, clock=lambda: self.now_s
+        )
+        self.grammars.set_vocabulary(byte_vocabulary())
+
+    def add(self, name: str, text: str = "abc", kind: str = "lark", *, wait: bool = True) -> None:
+        self.grammars.add(request(name, Grammar(kind, text)))
+        if wait:
+            future = self.grammars._requests[name].job.future
+            future.exception(LIMIT_S)
+            self.grammars.is_ready(name)
+
+    def masks(self, *names: str) -> np.ndarray[Any, Any]:
+        masks = self.grammars.masks(names).result(LIMIT_S)
+        return np.frombuffer(masks, np.uint32).reshape(len(names), -1)
+
+
+def request(name: str, grammar: Grammar | None = None) -> EngineCoreRequest:
+    return msgspec.structs.replace(core_request(name), grammar=grammar)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    made = Rig()
+    yield made
+    made.backend.gate.set()
+    made.grammars.close()
+
+
+def test_requests_without_a_grammar_are_no_business_of_this(rig: Rig) -> None:
+    rig.grammars.add(request("plain"))
+    assert rig.grammars.is_ready("plain")
+    assert not rig.grammars.constrains("plain")
+    rig.grammars.forget("plain")
+
+
+def test_a_request_is_ready_once_its_grammar_is_compiled(rig: Rig) -> None:
+    rig.backend.gate.clear()
+    rig.add("g", wait=False)
+    assert rig.grammars.constrains("g")
+    assert not rig.grammars.is_ready("g")
+    assert rig.grammars.take_failures() == []
+    rig.backend.gate.set()
+    rig.grammars._requests["g"].job.future.result(LIMIT_S)
+    assert rig.grammars.is_ready("g")
+
+
+def test_masks_come_in_the_order_of_the_names(rig: Rig) -> None:
+    rig.add("a")
+    rig.add("b")
+    masks = rig.masks("b", "a")
+    assert masks.tolist() == [[0xFFFFFFFF, *[0] * 8]] * 2
+
+
+def test_an_output_is_complete_when_its_grammar_is(rig: Rig) -> None:
+    rig.add("g", "abc")
+    assert rig.grammars.accept("g", [1]) is None
+    assert rig.grammars.accept("g", [2, 3]) == GrammarEnd()
+
+
+def test_requests_with_one_grammar_go_their_own_ways(rig: Rig) -> None:
+    rig.add("a", "xy")
+    rig.add("b", "xy")
+    rig.grammars.accept("a", [1])
+    assert rig.grammars.accept("b", [1]) is None
+    assert rig.grammars.accept("a", [1]) == GrammarEnd()
+    assert rig.backend.compiled == ["xy"]
+
+
+def test_a_refused_grammar_is_a_failure_of_the_request(rig: Rig) -> None:
+    rig.add("g", "bad")
+    (failure,) = rig.grammars.take_failures()
+    assert (failure.request_id, failure.is_request_error) == ("g", True)
+    assert failure.error == "The grammar of the request cannot be used: it is bad."
+    assert not rig.grammars.is_ready("g")
+    rig.grammars.forget("g")
+    assert rig.grammars.take_failures() == ()
+
+
+def test_an_error_of_ours_is_one_of_ours(rig: Rig) -> None:
+    rig.add("g", "bug")
+    (failure,) = rig.grammars.take_failures()
+    assert not failure.is_request_error
+    assert "ZeroDivisionError: a bug" in failure.error
+
+
+def test_a_compile_that_takes_too_long_is_a_failure(rig: Rig) -> None:
+    rig.backend.gate.clear()
+    rig.add("g", wait=False)
+    assert rig.backend.begun.wait(LIMIT_S)
+    rig.now_s = 2.0
+    assert rig.grammars.take_failures() == []
+    rig.now_s = 2.1
+    (failure,) = rig.grammars.take_failures()
+    assert "more than 2 s to compile" in failure.error
+    assert failure.is_request_error
+
+
+def test_the_time_to_open_the_library_does_not_count() -> None:
+    now_s, gate = [0.0], threading.Event()
+
+    def open_slowly(vocabulary: Vocabulary) -> FakeBackend:
+        assert gate.wait(LIMIT_S)
+        return FakeBackend(vocabulary)
+
+    grammars = RequestGrammars(open_slowly, compile_budget_s=2, clock=lambda: now_s[0])
+    grammars.set_vocabulary(byte_vocabulary())
+    grammars.add(request("g", Grammar("lark", "a")))
+    now_s[0] = 100.0
+    assert grammars.take_failures() == []
+    gate.set()
+    grammars._requests["g"].job.future.result(LIMIT_S)
+    assert grammars.is_ready("g")
+    grammars.close()
+
+
+def test_c31_a_request_that_leaves_takes_its_compile_with_it(rig: Rig) -> None:
+    rig.backend.gate.clear()
+    rig.add("first", "a", wait=False)
+    assert rig.backend.begun.wait(LIMIT_S)
+    rig.add("g", "never", wait=False)
+    rig.grammars.forget("g")
+    rig.add("last", "b", wait=False)
+    rig.backend.gate.set()
+    rig.grammars._requests["last"].job.future.result(LIMIT_S)
+    assert rig.backend.compiled == ["a", "b"]
+
+
+def test_a_wrong_token_ends_the_output_with_a_reason(rig: Rig) -> None:
+    rig.add("g")
+    end = rig.grammars.accept("g", [99])
+    assert end is not None
+    assert end.error == "The output left its grammar: token not allowed."
+
+
+def test_a_mask_that_cannot_be_made_ends_its_request_alone() -> None:
+    rig = Rig(fails_at=1)
+    rig.add("fails")
+    rig.add("other")
+    rig.grammars.accept("fails", [1])
+    masks = rig.masks("fails", "other")
+    assert masks[0].tolist() == [0xFFFFFFFF] * 9  # whatever it draws does not count
+    assert masks[1].tolist() == [0xFFFFFFFF, *[0] * 8]
+    end = rig.grammars.accept("fails", [1])
+    assert end is not None
+    assert "too much work" in str(end.error)
+    assert rig.grammars.accept("other", [1]) is None
+    rig.grammars.close()
+
+
+def test_masks_may_be_awaited_after_their_request_has_gone(rig: Rig) -> None:
+    rig.add("g")
+    masks = rig.grammars.masks(["g"])
+    rig.grammars.forget("g")
+    assert len(masks.result(LIMIT_S)) == 9 * 4
+
+
+def test_numbers_are_bounded_in_json_only(rig: Rig) -> None:
+    rig.add("json", "x" * 100, "json")
+    rig.add("lark", "x" * 100, "lark")
+    assert rig.grammars._requests["json"].guard is not None
+    assert rig.grammars._requests["lark"].guard is None
+
+
+def test_a_start_pays_for_no_thread() -> None:
+    grammars = RequestGrammars(lambda vocabulary: FakeBackend())
+    grammars.close()
+    assert not grammars.constrains("x")
