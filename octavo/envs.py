@@ -126,6 +126,8 @@ _VARIABLES: dict[str, _Variable] = {
     "max_stop_strings": _Variable(_whole),
     # model
     "allow_long_max_model_len": _Variable(_boolean),
+    # prefix cache
+    "kv_events_use_int_block_hashes": _Variable(_boolean),
     # CPU
     "cpu_kvcache_space": _Variable(_number),
     "cpu_omp_threads_bind": _Variable(_text),
@@ -142,6 +144,7 @@ _VARIABLES: dict[str, _Variable] = {
     "xdg_cache_home": _Variable(_text, is_plain=True),
     "home": _Variable(_text, is_plain=True),
     "tmpdir": _Variable(_text, is_plain=True),
+    "pythonhashseed": _Variable(_text, is_plain=True),  # vLLM derives the first hash from it
 }
 
 
@@ -163,6 +166,7 @@ class Env(msgspec.Struct, frozen=True, kw_only=True):
     max_completion_prompts: int = 1024
     max_stop_strings: int = 4
     allow_long_max_model_len: bool = False
+    kv_events_use_int_block_hashes: bool = True
     cpu_kvcache_space: float | None = None  # GiB
     cpu_omp_threads_bind: str = "auto"  # auto, nobind, or 0-3|4-7
     cpu_num_of_reserved_cpu: int | None = None
@@ -177,6 +181,7 @@ class Env(msgspec.Struct, frozen=True, kw_only=True):
     xdg_cache_home: str | None = None
     home: str | None = None
     tmpdir: str | None = None
+    pythonhashseed: str = "vllm-none-hash"  # vLLM's constant where the variable is not set
 
     #: sentences for the log
     warnings: list[str] = []
@@ -328,7 +333,7 @@ _INERT = frozenset({
     "EXECUTE_MODEL_TIMEOUT_SECONDS", "KEEP_ALIVE_ON_ENGINE_DEATH", "RPC_BASE_PATH",
     "FLOAT32_MATMUL_PRECISION", "FORCE_AOT_LOAD", "FUSED_MOE_CHUNK_SIZE", "GC_DEBUG",
     "GPU_NIC_PCIE_MAPPING", "HAS_FLASHINFER_CUBIN", "HOST_IP", "IMAGE_FETCH_TIMEOUT",
-    "KV_CACHE_LAYOUT", "KV_EVENTS_USE_INT_BLOCK_HASHES", "LOGITS_PROCESSOR_THREADS",
+    "KV_CACHE_LAYOUT", "LOGITS_PROCESSOR_THREADS",
     "LOG_BATCHSIZE_INTERVAL", "LOG_MODEL_INSPECTION", "LOOPBACK_IP", "MAIN_CUDA_VERSION",
     "MAX_AUDIO_CLIP_FILESIZE_MB", "MAX_AUDIO_DECODE_DURATION_S", "MAX_AUDIO_PREPROCESS_WORKERS",
     "MAX_BAD_WORDS_TOTAL_TOKENS", "MAX_IMAGE_PIXELS", "MAX_MEDIA_DOWNLOAD_SIZE_MB",

@@ -27,14 +27,14 @@ from octavo.errors import InvalidParameter
 from octavo.frontend.offline_engine import OfflineEngine
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.tokenizer.chat_template import ChatTemplate
 
 if TYPE_CHECKING:
     from octavo.tokenizer.tokenizer import Tokenizer
 
 #: one prompt: a text, token ids, one of the prompt types, or vLLM's dict form
-#: (`{"prompt": text}` or `{"prompt_token_ids": ids}`)
+#: (`{"prompt": text}` or `{"prompt_token_ids": ids}`, with `"cache_salt"` if wanted)
 PromptLike = str | Sequence[int] | Prompt | Mapping[str, Any]
 Message = Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class LLM:
     Args:
         model: GGUF file, folder, or `org/repo`; None: the embedded default model.
         engine_args: options of the engine with their names on the command line
-            (`max_model_len=4096`, `dtype="float32"`, ...).
+            (`max_model_len=4096`, `dtype="float32"`, ...). `logits_processors` may hold classes.
 
     Raises:
         ConfigError: an option is unknown or does not fit.
@@ -53,11 +53,24 @@ class LLM:
     """
 
     def __init__(self, model: str | None = None, **engine_args: Any) -> None:
-        # here, so that `from octavo import LLM` is cheap: it imports the whole engine
-        from octavo.launch.offline import build_in_process
+        if engine_args.get("logits_processors"):
+            from octavo.sample.logits_processor import processor_name  # rarely asked for
 
-        engine, template = build_in_process(EngineArgs(model=model, **engine_args))
-        self._take(engine, template)
+            named = [processor_name(each) for each in engine_args["logits_processors"]]
+            engine_args["logits_processors"] = named
+        self._open(EngineArgs(model=model, **engine_args))
+
+    @classmethod
+    def of_args(cls, args: EngineArgs) -> Self:
+        """An LLM with the options of a command line.
+
+        Raises:
+            ConfigError: an option does not fit.
+            StartupError: the model cannot be loaded.
+        """
+        llm = cls.__new__(cls)
+        llm._open(args)
+        return llm
 
     @classmethod
     def of_engine(cls, engine: OfflineEngine, template: ChatTemplate | None) -> Self:
@@ -69,6 +82,13 @@ class LLM:
         llm = cls.__new__(cls)
         llm._take(engine, template)
         return llm
+
+    def _open(self, args: EngineArgs) -> None:
+        # here, so that `from octavo import LLM` is cheap: it imports the whole engine
+        from octavo.launch.offline import build_in_process
+
+        engine, template = build_in_process(args)
+        self._take(engine, template)
 
     def _take(self, engine: OfflineEngine, template: ChatTemplate | None) -> None:
         self._engine = engine
@@ -160,6 +180,19 @@ class LLM:
         ]
         return self._run(prompts, sampling_params, use_tqdm, None)
 
+    def beam_search(
+        self, prompts: PromptLike | Sequence[PromptLike], params: BeamSearchParams
+    ) -> list[RequestOutput]:
+        """The `params.beam_width` best outputs of each prompt, best first.
+
+        Needs `max_logprobs` of at least twice the width.
+
+        Raises:
+            RequestError: a prompt or a parameter cannot be served.
+            EngineError: the engine failed.
+        """
+        return self._engine.beam_search(_prompt_list(prompts), params)
+
     # facts
 
     def get_tokenizer(self) -> Tokenizer:
@@ -172,15 +205,29 @@ class LLM:
             raise InvalidParameter("This LLM was made with skip_tokenizer_init=True.")
         return self._engine.tokenizer
 
+    @property
+    def max_model_len(self) -> int:
+        """The window: most tokens of a prompt and its output together."""
+        return self._engine.max_model_len
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits; token ids are below it."""
+        return self._engine.config.model.vocab_size
+
     def get_default_sampling_params(self) -> SamplingParams:
         """What is used where no sampling parameters are given: the model's
         `generation_config.json`."""
         defaults: dict[str, Any] = self._engine.config.model.default_sampling_params
         return SamplingParams(**defaults)
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets cached prefixes; False while blocks are in use."""
-        return self._engine.reset_prefix_cache()
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        """Forgets cached prefixes; False while blocks are in use.
+
+        Args:
+            reset_running_requests: requests that run lose their blocks and compute them again.
+        """
+        return self._engine.reset_prefix_cache(preempt_running=reset_running_requests)
 
     # end
 
@@ -280,10 +327,11 @@ def _prompt(prompt: PromptLike) -> Prompt:
     if isinstance(prompt, str):
         return TextPrompt(prompt)
     if isinstance(prompt, Mapping):
+        salt = prompt.get("cache_salt")
         if "prompt_token_ids" in prompt:
-            return TokensPrompt(prompt["prompt_token_ids"], prompt.get("prompt"))
+            return TokensPrompt(prompt["prompt_token_ids"], prompt.get("prompt"), salt)
         if isinstance(prompt.get("prompt"), str):
-            return TextPrompt(prompt["prompt"])
+            return TextPrompt(prompt["prompt"], cache_salt=salt)
         raise InvalidParameter(
             'A prompt given as a dict needs "prompt" (a text) or "prompt_token_ids".',
             param="prompts",

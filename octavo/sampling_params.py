@@ -9,16 +9,20 @@ Runs in: every process. Owns: the limits that need no model. Knows nothing of: m
 
 from __future__ import annotations
 
+import copy
+import logging
 import math
+from collections.abc import Mapping
 from enum import IntEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
 from octavo.errors import InvalidParameter
 from octavo.wording import shown
 
-SAMPLING_EPS = 1e-5  # temperatures below this are greedy
+logger = logging.getLogger(__name__)
+
 # smaller non-zero temperatures are raised to this: exp() of the logits stays finite
 MIN_TEMPERATURE = 0.01
 MAX_TEMPERATURE = 2
@@ -26,8 +30,13 @@ MAX_TEMPERATURE = 2
 MIN_REPETITION_PENALTY, MAX_REPETITION_PENALTY = 1e-30, 1e30
 MAX_N = 16384
 MAX_STOP_CHARACTERS = 65536  # in all stop strings together; each costs memory per character
+MAX_LOGPROB_TOKEN_IDS = 128
+MAX_LOGIT_BIAS = 100.0
+MAX_STREAM_INTERVAL = 2**31 - 1
+#: of `repetition_detection`: what one token may cost to look at
+MAX_PATTERN_SIZE, MAX_PATTERN_COUNT = 1024, 1024
 
-_OPTIONAL_INTEGERS = ("seed", "max_tokens", "logprobs", "prompt_logprobs")
+_OPTIONAL_INTEGERS = ("seed", "max_tokens", "logprobs", "prompt_logprobs", "stream_interval")
 _INTEGERS = ("n", "top_k", "min_tokens", *_OPTIONAL_INTEGERS)
 _NUMBERS = (
     "presence_penalty",
@@ -45,6 +54,55 @@ class RequestOutputKind(IntEnum):
     CUMULATIVE = 0  # the whole text so far, each time
     DELTA = 1  # only what is new
     FINAL_ONLY = 2  # nothing before the end
+
+
+class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True, frozen=True):
+    """Ends a request whose last tokens are one pattern again and again.
+
+    `min_count` equal patterns of `min_pattern_size` (0: 1) to `max_pattern_size` tokens end it;
+    `max_pattern_size` 0 switches it off.
+
+    Raises:
+        InvalidParameter: a value is outside its limits.
+    """
+
+    max_pattern_size: int = 0
+    min_pattern_size: int = 0
+    min_count: int = 0
+
+    def __post_init__(self) -> None:
+        field, shortest, longest = "repetition_detection", *self._sizes()
+        if not 0 <= shortest <= longest <= MAX_PATTERN_SIZE:
+            raise InvalidParameter(
+                "max_pattern_size, min_pattern_size must be >=0, with min_pattern_size <= "
+                f"max_pattern_size <= {MAX_PATTERN_SIZE}. Set both to 0 to disable repetitive "
+                f"pattern detection. (parameter={field}, value=[{shortest}, {longest}])",
+                param=field,
+            )
+        if longest > 0 and not 2 <= self.min_count <= MAX_PATTERN_COUNT:
+            raise InvalidParameter(
+                f"min_count must be >= 2 (and <= {MAX_PATTERN_COUNT}) to detect repetitive "
+                "patterns in engine output. If you do not wish to detect repetitive patterns, set "
+                f"max_pattern_size to 0. (parameter={field}, value={shown(self.min_count)})",
+                param=field,
+            )
+
+    def _sizes(self) -> tuple[int, int]:
+        for name in self.__struct_fields__:
+            if type(getattr(self, name)) is not int:
+                raise _invalid("repetition_detection", getattr(self, name), "must hold integers")
+        return self.min_pattern_size, self.max_pattern_size
+
+    def is_met(self, token_ids: list[int], num_prompt_tokens: int) -> bool:
+        """True when the tokens after the prompt end with such a repetition."""
+        num_tokens, count = len(token_ids) - num_prompt_tokens, self.min_count
+        for size in range(max(self.min_pattern_size, 1), self.max_pattern_size + 1):
+            if size * count > num_tokens:
+                return False
+            # equal patterns in a row: the end equals itself moved by one pattern
+            if token_ids[-size * (count - 1) :] == token_ids[-size * count : -size]:
+                return True
+        return False
 
 
 class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -71,18 +129,43 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     min_tokens: int = 0
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    flat_logprobs: bool = False
     detokenize: bool = True
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     include_stop_str_in_output: bool = False
     output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    stream_interval: int | None = None
+    skip_clone: bool = False
     logit_bias: dict[int, float] | None = None
     allowed_token_ids: list[int] | None = None
     extra_args: dict[str, Any] | None = None
+    #: True: compute the whole prompt. Always so with `prompt_logprobs`
+    skip_reading_prefix_cache: bool | None = None
+    repetition_detection: RepetitionDetectionParams | None = None
     #: `bad_words` as token sequences; set by `octavo/frontend/input_processor.py`
     bad_words_token_ids: list[list[int]] | None = None
 
+    @classmethod
+    def from_optional(cls, **values: Any) -> Self:
+        """Like the constructor, but None means the default where None is no value, and
+        `logit_bias` may have ids written as strings and any size of bias."""
+        for name in (*_NUMBERS, "n", "top_k"):
+            if values.get(name, name) is None:
+                del values[name]
+        if values.get("logit_bias") is not None:
+            values["logit_bias"] = _clamped_bias(values["logit_bias"])
+        return cls(**values)
+
+    def clone(self) -> Self:
+        """A copy that shares nothing (with `skip_clone`: a shallow one)."""
+        return copy.copy(self) if self.skip_clone else copy.deepcopy(self)
+
     def __post_init__(self) -> None:
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is True:  # vLLM takes it for 1
+                setattr(self, name, 1)
         self._check_types()
         if isinstance(self.stop, str):
             self.stop = [self.stop]
@@ -94,16 +177,26 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.repetition_penalty = min(
             max(self.repetition_penalty, MIN_REPETITION_PENALTY), MAX_REPETITION_PENALTY
         )
-        if self.temperature < SAMPLING_EPS:  # greedy: the filters have nothing to choose between
-            self.temperature = 0.0
-            self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
-        elif self.temperature < MIN_TEMPERATURE:
+        if 0 < self.temperature < MIN_TEMPERATURE:
+            logger.warning(
+                "temperature %s is less than %s and was raised to that; 0 takes the most likely "
+                "token.",
+                self.temperature,
+                MIN_TEMPERATURE,
+            )
             self.temperature = MIN_TEMPERATURE
+        if self.is_greedy:  # the filters have nothing to choose between
+            self.top_p, self.top_k, self.min_p = 1.0, 0, 0.0
 
     @property
     def is_greedy(self) -> bool:
         """True when the most likely token is always taken."""
-        return self.temperature < SAMPLING_EPS
+        return self.temperature == 0
+
+    @property
+    def num_logprobs(self) -> int | None:
+        """Candidates reported beside each chosen token; None: no logprobs."""
+        return self.logprobs if self.logprob_token_ids is None else len(self.logprob_token_ids)
 
     @property
     def stop_strings(self) -> list[str]:
@@ -119,7 +212,9 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
                 raise _invalid(name, value, "must be an integer")
         for name in _NUMBERS:
             value = getattr(self, name)
-            if type(value) is not float and type(value) is not int:
+            if isinstance(value, float):
+                setattr(self, name, float(value))  # numpy's are floats, and cannot be sent
+            elif type(value) is not int:
                 raise _invalid(name, value, "must be a number")
 
     def _check(self) -> None:
@@ -141,7 +236,7 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.seed is not None:
             _in_range("seed", self.seed, -(2**63), 2**64 - 1)
         if self.max_tokens is not None and self.max_tokens < 0:
-            raise _invalid("max_tokens", self.max_tokens, "must be at least 1")
+            raise _invalid("max_tokens", self.max_tokens, "must be at least 0")
         if self.min_tokens < 0:
             raise _invalid("min_tokens", self.min_tokens, "must be at least 0")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
@@ -152,6 +247,12 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             value = getattr(self, name)
             if value is not None and value < -1:
                 raise _invalid(name, value, "must be at least 0, or -1 for the whole vocabulary")
+        if self.stream_interval is not None:
+            _in_range("stream_interval", self.stream_interval, 1, MAX_STREAM_INTERVAL)
+        self._check_text_options()
+        self._check_id_options()
+
+    def _check_text_options(self) -> None:
         if any(not isinstance(s, str) or not s for s in self.stop_strings):
             raise _invalid("stop", self.stop, "must hold strings that are not empty")
         if sum(map(len, self.stop_strings)) > MAX_STOP_CHARACTERS:
@@ -162,6 +263,18 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
             )
         if self.bad_words is not None and any(not w for w in self.bad_words):
             raise _invalid("bad_words", self.bad_words, "must not contain an empty string")
+
+    def _check_id_options(self) -> None:
+        if self.logprob_token_ids is not None:
+            count = len(self.logprob_token_ids)
+            if not 1 <= count <= MAX_LOGPROB_TOKEN_IDS:
+                raise _invalid(
+                    "logprob_token_ids", count, f"must hold 1 to {MAX_LOGPROB_TOKEN_IDS} token ids"
+                )
+            if self.logprobs is not None and self.logprobs != count:
+                raise _invalid(
+                    "logprobs", self.logprobs, f"must equal the {count} of logprob_token_ids"
+                )
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise _invalid("allowed_token_ids", self.allowed_token_ids, "must not be empty")
         if self.logit_bias:
@@ -189,3 +302,42 @@ def _in_range(name: str, value: float, low: float, high: float) -> None:
 def _is_finite(value: float) -> bool:
     """Integers are finite, whatever their size (`math.isfinite` cannot take the largest)."""
     return isinstance(value, int) or math.isfinite(value)
+
+
+def _clamped_bias(logit_bias: Mapping[Any, float]) -> dict[int, float]:
+    try:
+        ids = {int(token_id): bias for token_id, bias in logit_bias.items()}
+    except (ValueError, TypeError):
+        raise _invalid("logit_bias", list(logit_bias), "must have token ids as keys") from None
+    return {
+        token_id: min(max(bias, -MAX_LOGIT_BIAS), MAX_LOGIT_BIAS) for token_id, bias in ids.items()
+    }
+
+
+class BeamSearchParams(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Options of one beam search.
+
+    Scores are the sums of log-probabilities over length ** `length_penalty`, length being that of
+    prompt and output together (as in vLLM).
+
+    Raises:
+        InvalidParameter: a value is outside its limits; `param` names the field.
+    """
+
+    beam_width: int
+    max_tokens: int
+    ignore_eos: bool = False
+    temperature: float = 0.0
+    length_penalty: float = 1.0
+    include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("beam_width", "max_tokens"):
+            if type(getattr(self, name)) is not int:
+                raise _invalid(name, getattr(self, name), "must be an integer")
+        _in_range("beam_width", self.beam_width, 1, MAX_N)
+        if self.max_tokens < 1:
+            raise _invalid("max_tokens", self.max_tokens, "must be at least 1")
+        _in_range("temperature", self.temperature, 0, MAX_TEMPERATURE)
+        _in_range("length_penalty", self.length_penalty, -100, 100)

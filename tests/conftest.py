@@ -9,6 +9,12 @@ import pytest
 from tests.integration.server import Server, serving
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long", action="store_true", help="many more random scenarios of the property tests"
+    )
+
+
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One real server with the default model and default flags, for all tests that leave it as it

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 1
+#define OV_ABI_VERSION 2
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -47,6 +47,9 @@ enum ov_type {
   /* activations only */
   OV_I32 = 26,
   OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h */
+  /* KV caches only: one byte per value and an f32 scale per token and head for K and for V */
+  OV_I8 = 24,
+  OV_F8_E4M3 = 101,
 };
 
 /* A linear weight [n, k], y = x W^T, repacked into the library's tiles at creation.
@@ -69,7 +72,7 @@ OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* we
 /* ---- KV cache ---------------------------------------------------------------------------------------------------- */
 /* One layer's share of each block: at pool + block_id * block_stride_bytes + layer_offset_bytes.
  * Inside (library-private order): K and V of block_size tokens in sub-blocks of 16 tokens, pairs interleaved for dot
- * products. block_size is a multiple of 16; dtype OV_F32 or OV_BF16. */
+ * products. block_size is a multiple of 16; dtype OV_F32, OV_BF16, OV_I8 or OV_F8_E4M3. */
 typedef struct ov_kv_layer {
   int64_t layer_offset_bytes;
   int32_t group; /* which block table and slot mapping */
@@ -95,36 +98,38 @@ typedef struct ov_operand {
 } ov_operand;
 
 enum ov_op {
-  OV_OP_EMBED = 1,  /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
-  OV_OP_GATHER,     /* out0[L] = in0[logit_rows] */
-  OV_OP_RMS_NORM,   /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
+  OV_OP_EMBED = 1,   /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
+  OV_OP_GATHER,      /* out0[L] = in0[logit_rows] */
+  OV_OP_RMS_NORM,    /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
                          i2: prepared type of out0: F32, A8 or BF16 (fused preparation).
                          in1 given: first out1 = in0 + in1 (residual add), then norm of out1 (out1 may be in0) */
-  OV_OP_LAYER_NORM, /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
-  OV_OP_PREPARE,    /* out0 (A8 or BF16) = in0 f32: what a linear reads */
-  OV_OP_LINEAR,     /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
+  OV_OP_LAYER_NORM,  /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
+  OV_OP_PREPARE,     /* out0 (A8 or BF16) = in0 f32: what a linear reads */
+  OV_OP_LINEAR,      /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
                          in0 is F32, BF16 or A8 as the weights' kind demands; all segments read in0 */
-  OV_OP_ADD,        /* out0 = in0 + in1 */
-  OV_OP_MUL,        /* out0 = in0 * in1 */
-  OV_OP_SCALE,      /* out0 = in0 * f0 */
-  OV_OP_ROPE,       /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
+  OV_OP_ADD,         /* out0 = in0 + in1 */
+  OV_OP_MUL,         /* out0 = in0 * in1 */
+  OV_OP_SCALE,       /* out0 = in0 * f0 */
+  OV_OP_ROPE,        /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
                          [i2/2], f0 = attention scaling of cos and sin */
-  OV_OP_KV_WRITE,   /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
-  OV_OP_ROPE_KV,    /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
+  OV_OP_KV_WRITE,    /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
+  OV_OP_ROPE_KV,     /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
                          i2 rotary dims, i3 kv layer, vec0 inv_freq, f0 scaling */
-  OV_OP_ATTENTION,  /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
+  OV_OP_ATTENTION,   /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
                          i2 window (0: full), f0 scale, f1 soft cap (0: none), vec0 sinks (-1: none);
                          i3: prepared type of out0 (fused preparation) */
-  OV_OP_ACT,        /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
-  OV_OP_ACT_MUL,    /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
-  OV_OP_SOFT_CAP,   /* in place: f0 * tanh(in0 / f0) */
-  OV_OP_LM_HEAD,    /* sample segment: out0[L,V] f32 = in0 W0^T */
-  OV_OP_PENALIZE,   /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
-  OV_OP_MASK,       /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
-  OV_OP_LOGPROBS,   /* sample segment: log-softmax of rows that ask. i0 = 0: raw, of in0 as it is at this point (a row
+  OV_OP_ACT,         /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
+  OV_OP_ACT_MUL,     /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
+  OV_OP_SOFT_CAP,    /* in place: f0 * tanh(in0 / f0) */
+  OV_OP_LM_HEAD,     /* sample segment: out0[L,V] f32 = in0 W0^T */
+  OV_OP_PENALIZE,    /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
+  OV_OP_MASK,        /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
+  OV_OP_LOGITS_HOOK, /* sample segment, in place: ov_sampling.logits_hook, if there is one, on the calling thread */
+  OV_OP_LOGPROBS,    /* sample segment: log-softmax of rows that ask. i0 = 0: raw, of in0 as it is at this point (a row
                          that penalties or masks will change is copied aside, so that the drawn id can be looked up);
-                         i0 = 1: processed, of the distribution SAMPLE draws from, and computed there */
-  OV_OP_SAMPLE,     /* sample segment: greedy, or temperature -> min-p -> top-k -> top-p -> one draw; writes sampled ids
+                         i0 = 1: processed, of the distribution SAMPLE draws from, and computed there.
+                         i1 = 1: report the logits themselves instead (processed: over temperature) */
+  OV_OP_SAMPLE, /* sample segment: greedy, or temperature -> min-p -> top-k -> top-p -> one draw; writes sampled ids
                          and last_tokens; completes the log-probabilities */
 };
 
@@ -175,6 +180,10 @@ typedef struct ov_step {
   const int32_t* draft_tokens; /* reserved */
 } ov_step;
 
+/* May change num_rows rows of logits in place: row first_row + i lies at logits + i * row_stride (floats). Called once
+ * per chunk of rows, in order, by the thread that called ov_plan_sample. */
+typedef void (*ov_logits_hook)(void* context, int32_t first_row, int32_t num_rows, float* logits, int64_t row_stride);
+
 /* Sampling inputs, one entry per logit row; lists are CSR: row l owns [offsets[l], offsets[l+1]). NULL list: none. */
 typedef struct ov_sampling {
   uint32_t version, bytes;
@@ -187,6 +196,8 @@ typedef struct ov_sampling {
   const int32_t* state_row;        /* [L]: row of last_tokens to set, -1: none */
   const int32_t* target;           /* [L]: >= 0: do not draw, report logprobs of this id (prompt logprobs); -1: draw */
   const int32_t* num_logprobs;     /* [L]: -1 none, n: the chosen id and the n most likely */
+  const int64_t* report_offsets;   /* [L+1] or NULL: a row with ids (num_logprobs of them) reports */
+  const int32_t* report_ids;       /* these instead of the most likely ones */
   const float* repetition_penalty; /* [L] or NULL: all 1 */
   const float* presence_penalty;   /* [L] or NULL */
   const float* frequency_penalty;  /* [L] or NULL */
@@ -195,9 +206,11 @@ typedef struct ov_sampling {
   const int32_t* seen_counts;  /* occurrences in the output (0: only in the prompt) */
   const int64_t* bias_offsets; /* [L+1] */
   const int32_t* bias_ids;
-  const float* bias_values; /* added to the logit; -inf bans the id */
-  const int32_t* mask_row;  /* [L] or NULL: row of masks, -1: none */
-  const uint32_t* masks;    /* [rows, ceil(V/32)]: bit set = allowed */
+  const float* bias_values;   /* added to the logit; -inf bans the id */
+  const int32_t* mask_row;    /* [L] or NULL: row of masks, -1: none */
+  const uint32_t* masks;      /* [rows, ceil(V/32)]: bit set = allowed */
+  ov_logits_hook logits_hook; /* NULL: none */
+  void* hook_context;
 } ov_sampling;
 
 typedef struct ov_sample_output {
@@ -208,7 +221,8 @@ typedef struct ov_sample_output {
   int32_t pad_;
   int32_t* logprob_ids;   /* [L, K+1] or NULL */
   float* logprob_values;  /* [L, K+1] */
-  int32_t* logprob_ranks; /* [L, K+1]; of the chosen id: 1 + number of larger logits; of the others: their place */
+  int32_t* logprob_ranks; /* [L, K+1]; of the chosen id and of report_ids: 1 + number of larger logits; of the
+                             others: their place */
 } ov_sample_output;
 
 typedef struct ov_plan ov_plan;

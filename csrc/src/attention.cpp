@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "attention_block.h"
 #include "vmath.h"
 
 namespace ov {
@@ -12,41 +13,6 @@ constexpr int kSubsPerPartition = kPartition / kSubBlock;
 constexpr int64_t kInlineWork = 200000;  // multiply-adds that one thread does by itself
 constexpr int kTileVectors = 24;         // query vectors (rows x heads of one KV head)
                                          // that share a tile's K and V
-
-// Register blocks of the two products: query vectors x sub-blocks of K, query vectors x groups of 16 V dims.
-#if defined(__AVX512F__)
-constexpr int kBlockRows = 4, kBlockCols = 4;
-#else
-constexpr int kBlockRows = 2, kBlockCols = 2;
-#endif
-
-// A cache's element type. Both operands of both products are 64-byte vectors against one 4-byte word: two bf16 or one
-// f32.
-struct Bf16Cache {
-  using Vector = Pairs;
-  static constexpr int kPerWord = 2;
-  static Vector load(const char* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); }
-  static Vector load_part(const char* p, int n) { return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n); }
-  static Vector broadcast(const char* p) {
-    uint32_t word;
-    memcpy(&word, p, sizeof word);
-    return set1_pair(word);
-  }
-  static Lanes multiply_add(Lanes acc, Vector a, Vector b) { return dot_pairs(acc, a, b); }
-};
-
-struct F32Cache {
-  using Vector = Lanes;
-  static constexpr int kPerWord = 1;
-  static Vector load(const char* p) { return ov::load(reinterpret_cast<const float*>(p)); }
-  static Vector load_part(const char* p, int n) { return ov::load_part(reinterpret_cast<const float*>(p), n); }
-  static Vector broadcast(const char* p) {
-    float word;
-    memcpy(&word, p, sizeof word);
-    return set1(word);
-  }
-  static Lanes multiply_add(Lanes acc, Vector a, Vector b) { return fma(a, b, acc); }
-};
 
 // Query rows of one request that share one KV head.
 struct Tile {
@@ -99,79 +65,6 @@ struct Workspace {
   }
 };
 
-// out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in
-// rising order.
-template <class Cache, int kRows, int kCols>
-void score_block(const char* q, int64_t q_stride, const char* const* k, int words, float* out) {
-  Lanes acc[kRows][kCols];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
-  for (int w = 0; w < words; ++w) {
-    typename Cache::Vector key[kCols];
-    for (int n = 0; n < kCols; ++n) key[n] = Cache::load(k[n] + 64 * w);
-    for (int m = 0; m < kRows; ++m) {
-      const auto query = Cache::broadcast(q + m * q_stride + 4 * w);
-      for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], key[n], query);
-    }
-  }
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) store(out + m * kPartition + n * kSubBlock, acc[m][n]);
-}
-
-template <class Cache, int kRows>
-void score_rows(const char* q, int64_t q_stride, const char* const* k, int subs, int words, float* out) {
-  int n = 0;
-  for (; n + kBlockCols <= subs; n += kBlockCols)
-    score_block<Cache, kRows, kBlockCols>(q, q_stride, k + n, words, out + n * kSubBlock);
-  for (; n < subs; ++n) score_block<Cache, kRows, 1>(q, q_stride, k + n, words, out + n * kSubBlock);
-}
-
-// f(m, std::integral_constant rows) over `vectors` in blocks of kBlockRows, then what is left.
-template <class F>
-void each_row_block(int vectors, F&& f) {
-  int m = 0;
-  for (; m + kBlockRows <= vectors; m += kBlockRows) f(m, std::integral_constant<int, kBlockRows>{});
-  switch (vectors - m) {
-    case 3: return f(m, std::integral_constant<int, (kBlockRows > 3 ? 3 : 1)>{});
-    case 2: return f(m, std::integral_constant<int, (kBlockRows > 2 ? 2 : 1)>{});
-    case 1: return f(m, std::integral_constant<int, 1>{});
-    default: return;
-  }
-}
-
-struct ValueArgs {
-  const char* weights;
-  int64_t weight_stride;
-  const char* const* v;  // per sub-block, at the first dim of the block
-  int subs;
-  int64_t v_stride;  // bytes from word to word
-  float* out;
-  int64_t out_stride;
-  int dims;  // dims left, what a partial block has
-};
-
-// out[m][16 * n ..] = sum over sub-blocks and their words, rising, of weights[m] x V.
-template <class Cache, int kRows, int kCols, bool kIsPartial>
-void value_block(const ValueArgs& a) {
-  constexpr int kWords = kSubBlock / Cache::kPerWord;
-  Lanes acc[kRows][kCols];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
-  for (int s = 0; s < a.subs; ++s) {
-    const char* row = a.v[s];
-    for (int w = 0; w < kWords; ++w, row += a.v_stride) {
-      typename Cache::Vector value[kCols];
-      for (int n = 0; n < kCols; ++n) value[n] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + 64 * n);
-      for (int m = 0; m < kRows; ++m) {
-        const auto weight = Cache::broadcast(a.weights + m * a.weight_stride + 4 * (s * kWords + w));
-        for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
-      }
-    }
-  }
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) store(a.out + m * a.out_stride + n * kLanes, acc[m][n]);
-}
-
 template <class Cache>
 void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
   const KvShape& s = a.layer->shape;
@@ -193,11 +86,17 @@ void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
   }
 }
 
+// Scales of a partition's tokens, sixteen per sub-block; one-byte caches only.
+struct Scales {
+  const float* k[kSubsPerPartition];
+  const float* v[kSubsPerPartition];
+};
+
 // Scaled, capped and masked scores of one query vector over `subs` sub-blocks from token `first` -> softmax weights, in
 // place and, for a bf16 cache, rounded in `rounded`. Tokens outside [low, high) get weight 0 whatever their slots hold.
 template <class Cache>
 void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int subs, int32_t first, int32_t low,
-                 int32_t high, float* max_out, float* sum_out) {
+                 int32_t high, const Scales& scales, float* max_out, float* sum_out) {
   const Lanes minus_infinity = set1(-INFINITY);
   Lanes top = minus_infinity;
   for (int s = 0; s < subs; ++s) {
@@ -210,6 +109,7 @@ void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int s
       continue;
     }
     Lanes x = load(p) * set1(a.scale);
+    if constexpr (Cache::kHasScales) x = x * load(scales.k[s]);
     if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
     if (from > 0 || to < kSubBlock)
       x = select(mask_from_bits(((1u << to) - 1u) & ~((1u << from) - 1u)), x, minus_infinity);
@@ -223,7 +123,10 @@ void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int s
   Lanes sum = set1(0.0f);
   for (int s = 0; s < subs; ++s) {
     Lanes w = vexp(load(scores + s * kSubBlock) - shift);
-    if constexpr (Cache::kPerWord == 2) {
+    if constexpr (Cache::kHasScales) {
+      // a slot that no token of this row lies in may hold a scale that is no number
+      store(scores + s * kSubBlock, select(less(set1(0.0f), w), w * load(scales.v[s]), set1(0.0f)));
+    } else if constexpr (Cache::kPerWord == 2) {
       w = store_rounded_bf16(rounded + s * kSubBlock, w);
     } else {
       store(scores + s * kSubBlock, w);
@@ -231,6 +134,11 @@ void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int s
     sum = sum + w;
   }
   *sum_out = sum_lanes(sum);
+}
+
+// Sub-blocks of one-byte codes are too short for the processor to notice that it reads a stream.
+inline void prefetch(const char* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 
 // Result of one partition for all vectors of a tile.
@@ -248,13 +156,17 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
 
   const char* k[kSubsPerPartition];
   const char* v[kSubsPerPartition];
+  Scales scales;
   for (int i = 0; i < subs; ++i) {
     const int32_t token = from + i * kSubBlock;
     char* share = a.layer->share(table[token / s.block_size]);
     const int sub = token % s.block_size / kSubBlock;
     k[i] = s.k_sub(share, tile.kv_head, sub);
     v[i] = s.v_sub(share, tile.kv_head, sub);
-    if (token + kSubBlock > seq_len) {
+    if constexpr (Cache::kHasScales) {  // and finite codes, whatever slot they are in
+      scales.k[i] = s.k_scales(share, tile.kv_head, sub);
+      scales.v[i] = s.v_scales(share, tile.kv_head, sub);
+    } else if (token + kSubBlock > seq_len) {
       // slots past the end hold anything, also NaN, which a weight of 0 would not silence
       memcpy(ws.v_tail, v[i], static_cast<size_t>(s.v_sub_bytes));
       const int valid = seq_len - token;
@@ -271,22 +183,33 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
 
   const int64_t q_stride = int64_t{4} / Cache::kPerWord * s.k_pad;
   const int words = s.k_pad / Cache::kPerWord;
-  each_row_block(tile.vectors, [&](int m, auto rows) {
-    constexpr int kRows = decltype(rows)::value;
-    score_rows<Cache, kRows>(ws.q + m * q_stride, q_stride, k, subs, words, ws.scores + m * kPartition);
-  });
+  for (int n = 0; n < subs; n += kBlockCols) {
+    const int count = subs - n < kBlockCols ? subs - n : kBlockCols;
+    if constexpr (Cache::kHasScales) {
+      for (int i = n; i < n + count; ++i) {
+        if (i + kBlockCols < subs) prefetch(k[i + kBlockCols], s.k_sub_bytes);
+        prefetch(v[i], s.v_sub_bytes);
+      }
+    }
+    each_row_block(tile.vectors, [&](int m, auto rows) {
+      constexpr int kRows = decltype(rows)::value;
+      float* scores = ws.scores + m * kPartition + n * kSubBlock;
+      score_rows<Cache, kRows>(ws.q + m * q_stride, q_stride, k + n, count, words, scores);
+    });
+  }
 
   for (int m = 0; m < tile.vectors; ++m) {
     const int32_t position = tile.first_position + m / group;
     const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
     softmax_row<Cache>(a, ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low, position + 1,
-                       result.max + m, result.sum + m);
+                       scales, result.max + m, result.sum + m);
   }
 
   const char* weights =
       Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
   constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
-  const int64_t v_stride = int64_t{4} * s.v_dim;
+  constexpr int64_t kWordBytes = Cache::kRowBytes / kLanes;
+  const int64_t v_stride = kWordBytes * s.v_dim;
   const int v_pad = padded_v(s);
   each_row_block(tile.vectors, [&](int m, auto rows) {
     constexpr int kRows = decltype(rows)::value;
@@ -294,7 +217,7 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
     float* out = result.out + int64_t{m} * v_pad;
     const char* shifted[kSubsPerPartition];
     for (int d = 0; d < s.v_dim;) {
-      for (int i = 0; i < subs; ++i) shifted[i] = v[i] + int64_t{4} * d;
+      for (int i = 0; i < subs; ++i) shifted[i] = v[i] + kWordBytes * d;
       const ValueArgs args{w, kWeightStride, shifted, subs, v_stride, out + d, v_pad, s.v_dim - d};
       if (d + kBlockCols * kLanes <= s.v_dim) {
         value_block<Cache, kRows, kBlockCols, false>(args);
@@ -440,8 +363,12 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
     s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
   };
   const auto compute = [&](const Tile& tile, int partition, const Workspace& ws, const State& result) {
-    s.dtype == OV_BF16 ? run_partition<Bf16Cache>(a, step, tile, partition, ws, result)
-                       : run_partition<F32Cache>(a, step, tile, partition, ws, result);
+    switch (s.dtype) {
+      case OV_BF16: return run_partition<Bf16Cache>(a, step, tile, partition, ws, result);
+      case OV_I8: return run_partition<Int8Cache>(a, step, tile, partition, ws, result);
+      case OV_F8_E4M3: return run_partition<Fp8Cache>(a, step, tile, partition, ws, result);
+      default: return run_partition<F32Cache>(a, step, tile, partition, ws, result);
+    }
   };
 
   // Few tiles: their partitions are spread over the workers; the merge is the same sequence of operations.

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "lanes.h"
+#include "kv_codec.h"
 
 namespace ov {
 namespace {
@@ -18,6 +18,17 @@ inline void each_bf16_chunk(const float* x, int dims, F&& f) {
   }
 }
 
+// Codes of x times factor at out, out + stride, ...
+inline void write_codes(int32_t dtype, const float* x, int dims, float factor, char* out, int64_t stride) {
+  alignas(64) int32_t codes[kLanes];
+  for (int d = 0; d < dims; d += kLanes) {
+    const int n = dims - d < kLanes ? dims - d : kLanes;
+    const Lanes scaled = load_part(x + d, n) * set1(factor);
+    store_int(codes, dtype == OV_I8 ? encode_int8(scaled) : encode_fp8(scaled));
+    for (int i = 0; i < n; ++i, out += stride) *out = static_cast<char>(codes[i]);
+  }
+}
+
 }  // namespace
 
 KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
@@ -28,10 +39,11 @@ KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
   s.k_pad = layer.k_head_dim + (layer.dtype == OV_BF16 ? layer.k_head_dim & 1 : 0);
   s.dtype = layer.dtype;
   s.block_size = block_size;
-  const int64_t element = layer.dtype == OV_BF16 ? 2 : 4;
+  const int64_t element = layer.dtype == OV_F32 ? 4 : layer.dtype == OV_BF16 ? 2 : 1;
   s.k_sub_bytes = int64_t{s.k_pad} * kSubBlock * element;
   s.v_sub_bytes = int64_t{s.v_dim} * kSubBlock * element;
   s.head_bytes = (block_size / kSubBlock) * (s.k_sub_bytes + s.v_sub_bytes);
+  if (element == 1) s.head_bytes += 2 * int64_t{4} * block_size;  // scales
   s.share_bytes = s.num_kv_heads * s.head_bytes;
   return s;
 }
@@ -58,6 +70,12 @@ void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const fl
       each_bf16_chunk(v, s.v_dim, [&](int d, const uint16_t* values, int n) {
         for (int i = 0; i < n; ++i) vp[2 * (d + i)] = values[i];
       });
+    } else if (s.dtype != OV_F32) {
+      const CodeScale k_scale = code_scale(s.dtype, k, s.k_dim), v_scale = code_scale(s.dtype, v, s.v_dim);
+      s.k_scales(share, head, sub)[token] = k_scale.scale;
+      s.v_scales(share, head, sub)[token] = v_scale.scale;
+      write_codes(s.dtype, k, s.k_dim, k_scale.factor, k_sub + token, kSubBlock);
+      write_codes(s.dtype, v, s.v_dim, v_scale.factor, v_sub + token * s.v_dim, 1);
     } else {
       auto* kp = reinterpret_cast<float*>(k_sub) + token;
       for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];

@@ -3,7 +3,8 @@
 // A share holds, for each KV head, the block's K sub-blocks and then its V sub-blocks, 16 tokens each. bf16: K as
 // [k_pad / 2][16 tokens][2 dims] with k_pad = k_head_dim rounded up to even, V as [8 token pairs][v_head_dim][2
 // tokens], both ready as the vector operand of a paired dot product. f32: K as [k_head_dim][16 tokens], V as [16
-// tokens][v_head_dim]. Knows nothing of: plans, requests.
+// tokens][v_head_dim]. One-byte types: as f32 with a byte for each value, then the f32 scales of the block's K and of
+// its V, one per token. Knows nothing of: plans, requests.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ inline constexpr int kSubBlock = 16;
 
 struct KvShape {
   int32_t num_kv_heads, k_dim, v_dim, k_pad;
-  int32_t dtype;       // OV_F32 or OV_BF16
+  int32_t dtype;       // OV_F32, OV_BF16, OV_I8 or OV_F8_E4M3
   int32_t block_size;  // tokens, a multiple of 16
   int64_t k_sub_bytes, v_sub_bytes;
   int64_t head_bytes;   // one head's K and V of a block
@@ -28,6 +29,11 @@ struct KvShape {
   char* v_sub(char* share, int head, int sub) const {
     return share + head * head_bytes + (block_size / kSubBlock) * k_sub_bytes + sub * v_sub_bytes;
   }
+  // Scales of sixteen tokens; one-byte types only.
+  float* k_scales(char* share, int head, int sub) const {
+    return reinterpret_cast<float*>(v_sub(share, head, block_size / kSubBlock)) + sub * kSubBlock;
+  }
+  float* v_scales(char* share, int head, int sub) const { return k_scales(share, head, sub) + block_size; }
 };
 
 KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size);

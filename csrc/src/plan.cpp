@@ -109,7 +109,7 @@ bool ov_plan::allocate() {
       row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]);
     if (n.op == OV_OP_ACT_MUL)
       row_scratch_cols = std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
-    if (n.op == OV_OP_LOGPROBS) logprobs_mode = n.i[0] ? LogprobsMode::kProcessed : LogprobsMode::kRaw;
+    if (n.op == OV_OP_LOGPROBS) reporting = {n.i[0] ? LogprobsMode::kProcessed : LogprobsMode::kRaw, n.i[1] != 0};
   }
   row_scratch_cols = align64(row_scratch_cols);
 
@@ -259,6 +259,7 @@ int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s, const ov_
     return 0;
   };
   if (const int rc = check_ids("seen_ids", s.seen_offsets, s.seen_ids)) return rc;
+  if (const int rc = check_ids("report_ids", s.report_offsets, s.report_ids)) return rc;
   return check_ids("bias_ids", s.bias_offsets, s.bias_ids);
 }
 
@@ -334,10 +335,11 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_ATTENTION: return run_attention(n, rows);
     case OV_OP_PENALIZE: return penalize(pool, chunk());
     case OV_OP_MASK: return mask(pool, chunk());
+    case OV_OP_LOGITS_HOOK: return call_logits_hook(chunk());
     case OV_OP_LOGPROBS:
       // processed: reported by SAMPLE, from the distribution it draws from
-      return n.i[0] ? void() : raw_logprobs(pool, chunk(), sampler_scratch);
-    case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch, logprobs_mode);
+      return n.i[0] ? void() : raw_logprobs(pool, chunk(), sampler_scratch, n.i[1] != 0);
+    case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch, reporting);
     default: __builtin_unreachable();  // check_plan() knows no other
   }
 }

@@ -45,7 +45,7 @@ struct ov_plan {
   std::vector<ov::RopeTable> rope_tables;
   std::vector<int> rope_of_instr;  // per instruction of `forward`: its table, or -1
   int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0, num_groups = 0;
-  ov::LogprobsMode logprobs_mode = ov::LogprobsMode::kNone;
+  ov::Reporting reporting;
 
   char* arena = nullptr;
   int64_t arena_bytes = 0;

@@ -10,10 +10,10 @@
 namespace ov {
 
 const char* op_name(int32_t op) {
-  static const char* const names[] = {"?",        "EMBED",     "GATHER",   "RMS_NORM", "LAYER_NORM", "PREPARE",
-                                      "LINEAR",   "ADD",       "MUL",      "SCALE",    "ROPE",       "KV_WRITE",
-                                      "ROPE_KV",  "ATTENTION", "ACT",      "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
-                                      "PENALIZE", "MASK",      "LOGPROBS", "SAMPLE"};
+  static const char* const names[] = {"?",        "EMBED",     "GATHER",      "RMS_NORM", "LAYER_NORM", "PREPARE",
+                                      "LINEAR",   "ADD",       "MUL",         "SCALE",    "ROPE",       "KV_WRITE",
+                                      "ROPE_KV",  "ATTENTION", "ACT",         "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
+                                      "PENALIZE", "MASK",      "LOGITS_HOOK", "LOGPROBS", "SAMPLE"};
   return op >= OV_OP_EMBED && op <= OV_OP_SAMPLE ? names[op] : "?";
 }
 
@@ -63,8 +63,8 @@ class Checker {
       const ov_kv_layer& l = d_.kv_layers[i];
       if (l.num_kv_heads < 1 || l.k_head_dim < 1 || l.v_head_dim < 1)
         return fail("kv layer %d: heads and head sizes must be at least 1", i);
-      if (l.dtype != OV_F32 && l.dtype != OV_BF16)
-        return fail("kv layer %d: dtype must be F32 or BF16, got %d", i, l.dtype);
+      if (l.dtype != OV_F32 && l.dtype != OV_BF16 && l.dtype != OV_I8 && l.dtype != OV_F8_E4M3)
+        return fail("kv layer %d: dtype must be F32, BF16, I8 or F8_E4M3, got %d", i, l.dtype);
       if (l.group < 0) return fail("kv layer %d: group is negative", i);
       if (l.layer_offset_bytes < 0 || l.layer_offset_bytes % 64 != 0)
         return fail("kv layer %d: layer_offset_bytes must be a multiple of 64", i);
@@ -183,6 +183,7 @@ class Checker {
       case OV_OP_ATTENTION: return attention(n);
       case OV_OP_PENALIZE:
       case OV_OP_MASK:
+      case OV_OP_LOGITS_HOOK:
       case OV_OP_LOGPROBS:
       case OV_OP_SAMPLE: return in(0, d_.vocab_size);
       default: return false;

@@ -51,6 +51,7 @@ bool wants_logprobs(const LogitChunk& c, int64_t row) {
 }
 
 bool is_changed(const ov_sampling& s, int64_t l) {
+  if (s.logits_hook) return true;
   if (s.bias_offsets && s.bias_offsets[l + 1] > s.bias_offsets[l]) return true;
   if (s.seen_offsets && s.seen_offsets[l + 1] > s.seen_offsets[l]) return true;
   return s.mask_row && s.mask_row[l] >= 0;
@@ -222,30 +223,63 @@ struct LogprobRow {
   int32_t wanted(const ov_sampling& s, int64_t l) const { return std::min(s.num_logprobs[l], columns - 1); }
 };
 
-// log-softmax of x over its `n` ids; returns log(sum(exp)).
-double report_top(const LogprobRow& row, const float* x, int32_t n, float max, int32_t wanted, const Workspace& ws) {
-  const double log_sum = log_sum_exp(x, n, max);
-  const int32_t held = top_keys(x, n, wanted, ws.keys);
-  for (int32_t i = 0; i < held; ++i) {
-    const int32_t id = key_id(ws.keys[i]);
-    row.set(1 + i, id, static_cast<double>(x[id]) - log_sum, 1 + i);
+// The ids whose values a row asks for by name; none: it asks for the most likely ones.
+struct AskedIds {
+  const int32_t* ids = nullptr;
+  int32_t count = 0;
+
+  AskedIds(const ov_sampling& s, int64_t l, const LogprobRow& row) {
+    if (!s.report_offsets || (s.target && s.target[l] >= 0)) return;
+    ids = s.report_ids + s.report_offsets[l];
+    count = std::min(static_cast<int32_t>(s.report_offsets[l + 1] - s.report_offsets[l]), row.columns - 1);
   }
+};
+
+// Log-softmax of x over its `n` ids, or x itself; returns log(sum(exp)), or 0.
+double report_top(const LogprobRow& row, const float* x, int32_t n, float max, int32_t wanted, const AskedIds& asked,
+                  bool is_logits, const Workspace& ws) {
+  const double log_sum = is_logits ? 0.0 : log_sum_exp(x, n, max);
+  const auto value = [&](int32_t id) { return static_cast<double>(x[id]) - log_sum; };
+  if (asked.count) {
+    for (int32_t i = 0; i < asked.count; ++i)
+      row.set(1 + i, asked.ids[i], value(asked.ids[i]), rank_of(x, n, asked.ids[i]));
+    row.clear_from(1 + asked.count);
+    return log_sum;
+  }
+  const int32_t held = top_keys(x, n, wanted, ws.keys);
+  for (int32_t i = 0; i < held; ++i) row.set(1 + i, key_id(ws.keys[i]), value(key_id(ws.keys[i])), 1 + i);
   row.clear_from(1 + held);
   return log_sum;
 }
 
-// log-softmax of the distribution that was drawn from: kept candidates over temperature, then ids that were cut off, by
+// The same of the distribution that was drawn from: kept candidates over temperature, then ids that were cut off, by
 // rising id, with -inf.
 void report_kept(const LogprobRow& row, const float* x, int32_t n, float inverse_temperature, float max, int32_t wanted,
-                 int32_t chosen, int32_t count, const Workspace& ws) {
+                 const AskedIds& asked, bool is_logits, int32_t chosen, int32_t count, const Workspace& ws) {
   const Candidate* c = ws.candidates;
   const double log_sum = std::log(weight_of(c, count));
-  const auto value = [&](int32_t id) { return static_cast<double>((x[id] - max) * inverse_temperature) - log_sum; };
-  int32_t rank = 1;
-  for (int32_t i = 0; i < count; ++i) {
-    ws.keys[i] = c[i].key;
-    rank += x[key_id(c[i].key)] > x[chosen];
+  const auto value = [&](int32_t id) {
+    if (is_logits) return static_cast<double>(x[id] * inverse_temperature);
+    return static_cast<double>((x[id] - max) * inverse_temperature) - log_sum;
+  };
+  const auto rank_in_kept = [&](int32_t id) {
+    int32_t rank = 1;
+    for (int32_t i = 0; i < count; ++i) rank += x[key_id(c[i].key)] > x[id];
+    return rank;
+  };
+  if (asked.count) {
+    for (int32_t i = 0; i < asked.count; ++i) {
+      const int32_t id = asked.ids[i];
+      const Candidate* found = std::lower_bound(
+          c, c + count, id, [](const Candidate& k, int32_t wanted_id) { return key_id(k.key) < wanted_id; });
+      const bool is_kept = found != c + count && key_id(found->key) == id;
+      row.set(1 + i, id, is_kept ? value(id) : -INFINITY, is_kept ? rank_in_kept(id) : count + 1);
+    }
+    row.clear_from(1 + asked.count);
+    row.set(0, chosen, value(chosen), rank_in_kept(chosen));
+    return;
   }
+  for (int32_t i = 0; i < count; ++i) ws.keys[i] = c[i].key;
   const int32_t held = std::min(wanted, count);
   std::partial_sort(ws.keys, ws.keys + held, ws.keys + count);
   for (int32_t i = 0; i < held; ++i) row.set(1 + i, key_id(ws.keys[i]), value(key_id(ws.keys[i])), 1 + i);
@@ -259,15 +293,16 @@ void report_kept(const LogprobRow& row, const float* x, int32_t n, float inverse
     }
   }
   row.clear_from(column);
-  row.set(0, chosen, value(chosen), rank);
+  row.set(0, chosen, value(chosen), rank_in_kept(chosen));
 }
 
-void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, LogprobsMode mode, const Workspace& ws) {
+void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, Reporting reporting,
+                const Workspace& ws) {
   const ov_sampling& s = *c.sampling;
   const int64_t l = c.first + i;
   const float* x = c.logits.f32(i);
   const int32_t target = s.target ? s.target[l] : -1;
-  const bool reports = mode != LogprobsMode::kNone && wants_logprobs(c, i);
+  const bool reports = reporting.mode != LogprobsMode::kNone && wants_logprobs(c, i);
   const RowStats stats = row_stats(x, c.vocab);
 
   const int32_t status = !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
@@ -302,14 +337,16 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, L
   if (!reports) return;
 
   const LogprobRow row(*c.out, l);
-  if (mode == LogprobsMode::kRaw) {
+  const AskedIds asked(s, l, row);
+  if (reporting.mode == LogprobsMode::kRaw) {
     const float* raw = is_changed(s, l) ? scratch.raw_row(i) : x;
     row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i), rank_of(raw, c.vocab, chosen));
   } else if (draws) {
     if (kept < 0) kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
-    report_kept(row, x, c.vocab, f.inverse_temperature, stats.max, row.wanted(s, l), chosen, kept, ws);
+    report_kept(row, x, c.vocab, f.inverse_temperature, stats.max, row.wanted(s, l), asked, reporting.is_logits, chosen,
+                kept, ws);
   } else {
-    const double log_sum = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), ws);
+    const double log_sum = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), asked, reporting.is_logits, ws);
     row.set(0, chosen, static_cast<double>(x[chosen]) - log_sum, rank_of(x, c.vocab, chosen));
   }
 }
@@ -375,7 +412,14 @@ void mask(ov_pool* pool, const LogitChunk& c) {
   });
 }
 
-void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch) {
+void call_logits_hook(const LogitChunk& c) {
+  const ov_sampling& s = *c.sampling;
+  if (!s.logits_hook) return;
+  s.logits_hook(s.hook_context, static_cast<int32_t>(c.first), static_cast<int32_t>(c.rows), c.logits.f32(0),
+                c.logits.stride / static_cast<int64_t>(sizeof(float)));
+}
+
+void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, bool is_logits) {
   const ov_sampling& s = *c.sampling;
   if (!c.out->logprob_ids || !s.num_logprobs) return;
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 8, [&](int64_t i, int worker) {
@@ -385,15 +429,15 @@ void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scra
     const RowStats stats = row_stats(x, c.vocab);
     const LogprobRow row(*c.out, l);
     if (!stats.is_finite || stats.max == -INFINITY) return row.clear_from(0);  // sample() sets the status
-    *scratch.log_sum(i) =
-        report_top(row, x, c.vocab, stats.max, row.wanted(s, l), Workspace(scratch.worker(worker), c.vocab));
+    *scratch.log_sum(i) = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), AskedIds(s, l, row), is_logits,
+                                     Workspace(scratch.worker(worker), c.vocab));
     if (is_changed(s, l)) memcpy(scratch.raw_row(i), x, sizeof(float) * static_cast<size_t>(c.vocab));
   });
 }
 
-void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, LogprobsMode mode) {
+void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, Reporting reporting) {
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 2, [&](int64_t i, int worker) {
-    sample_row(c, i, scratch, mode, Workspace(scratch.worker(worker), c.vocab));
+    sample_row(c, i, scratch, reporting, Workspace(scratch.worker(worker), c.vocab));
   });
 }
 

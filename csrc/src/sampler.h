@@ -15,6 +15,12 @@ namespace ov {
 
 enum class LogprobsMode { kNone, kRaw, kProcessed };
 
+// What is reported of rows that ask.
+struct Reporting {
+  LogprobsMode mode = LogprobsMode::kNone;
+  bool is_logits = false;  // the logits themselves, not their log-softmax
+};
+
 // A chunk of logit rows: row i of `logits` is row first + i of the sampling arrays and of the output.
 struct LogitChunk {
   View logits;  // [rows, vocab] f32, changed in place
@@ -56,10 +62,13 @@ void penalize(ov_pool* pool, const LogitChunk& chunk);
 // -inf where a row's mask bit is 0.
 void mask(ov_pool* pool, const LogitChunk& chunk);
 
+// The caller's hook, if there is one, on this thread.
+void call_logits_hook(const LogitChunk& chunk);
+
 // Statistics of the logits as they are now, for rows that ask; the chosen id's column is filled in by sample().
-void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
+void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, bool is_logits);
 
 // Picks a token per row (or takes the target), sets last_tokens and status, and completes the log-probabilities.
-void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, LogprobsMode mode);
+void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, Reporting reporting);
 
 }  // namespace ov

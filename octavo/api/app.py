@@ -27,6 +27,7 @@ from octavo.api.endpoint import Endpoint, Operation
 from octavo.api.generation import Generator
 from octavo.api.health import PROBES, Health
 from octavo.api.http_metrics import HttpMetrics, HttpObserver
+from octavo.api.kv_event_sources import KVEventSources
 from octavo.api.openai.chat import ChatCompletions
 from octavo.api.openai.chat_prompt import ChatPrompt, Template
 from octavo.api.openai.completions import Completions
@@ -132,6 +133,7 @@ def _operations(
     context = RouteContext(llm, generator, models, server, fingerprint)
     operations = [
         *health.operations(),
+        *KVEventSources(llm).operations(),
         *models.operations(),
         *ChatCompletions(context, prompt).operations(),
         *Completions(context).operations(),

@@ -8,6 +8,8 @@ Runs in: API process. Owns: what a choice has said so far. Knows nothing of: wir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from octavo.outputs import CompletionOutput, PositionLogprobs
@@ -19,7 +21,7 @@ class ContentDelta(msgspec.Struct, gc=False):
 
     text: str
     token_ids: list[int]
-    logprobs: list[PositionLogprobs] | None = None
+    logprobs: Sequence[PositionLogprobs] | None = None
 
 
 class Finish(msgspec.Struct, gc=False):
@@ -33,33 +35,24 @@ Event = ContentDelta | Finish
 
 
 class ChoiceAssembler:
-    """Events of one choice.
+    """Events of one choice."""
 
-    Args:
-        drop_output: the client asked for no new tokens (echo only); the engine makes at least one.
-    """
+    __slots__ = ("is_finished", "num_tokens")
 
-    __slots__ = ("_drop_output", "is_finished", "num_tokens")
-
-    def __init__(self, *, drop_output: bool = False) -> None:
+    def __init__(self) -> None:
         self.num_tokens = 0
         self.is_finished = False
-        self._drop_output = drop_output
 
     def push(self, output: CompletionOutput) -> list[Event]:
         """Takes what is new in a choice; gives the events in order."""
         assert not self.is_finished, "output after the end of a choice"
         events: list[Event] = []
-        reason, stop_reason = output.finish_reason, output.stop_reason
-        if self._drop_output:
-            if reason is not None:
-                reason, stop_reason = "length", None
-        elif output.text or output.token_ids:
+        if output.text or output.token_ids:
             self.num_tokens += len(output.token_ids)
             events.append(ContentDelta(output.text, output.token_ids, output.logprobs))
-        if reason is not None:
+        if output.finish_reason is not None:
             self.is_finished = True
-            events.append(Finish(reason, stop_reason))
+            events.append(Finish(output.finish_reason, output.stop_reason))
         return events
 
 

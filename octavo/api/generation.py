@@ -26,7 +26,7 @@ from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.prompt import Prompt
 from octavo.frontend.request_stream import RequestStream
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 
 
 class Reply(Protocol):
@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True):
 
     request_id: str
     prompts: Sequence[Prompt]
-    params: SamplingParams
+    params: SamplingParams | BeamSearchParams
     reply: Reply
     stream: bool
     priority: int = 0
@@ -114,16 +114,19 @@ class Generator:
         for index, prompt in enumerate(job.prompts):
             name = job.request_id if len(job.prompts) == 1 else f"{job.request_id}-{index}"
             self._log.log_input(name, prompt, job.params)
-            stream = await self._llm.add_request(
-                prompt,
-                job.params,
-                f"{name}-{unique}",
-                priority=job.priority,
-                cache_salt=job.cache_salt,
-            )
+            stream = await self._add_request(job, prompt, f"{name}-{unique}")
             streams.append(await stack.enter_async_context(stream))
         job.reply.begin([stream.prompt_token_ids for stream in streams])
         return streams
+
+    async def _add_request(self, job: Job, prompt: Prompt, name: str) -> RequestStream:
+        if isinstance(job.params, BeamSearchParams):
+            return await self._llm.add_beam_search(
+                prompt, job.params, name, priority=job.priority, cache_salt=job.cache_salt
+            )
+        return await self._llm.add_request(
+            prompt, job.params, name, priority=job.priority, cache_salt=job.cache_salt
+        )
 
     async def _stream(self, job: Job, streams: list[RequestStream], events: EventStream) -> bytes:
         """Sends all events but the last ones, which it returns."""

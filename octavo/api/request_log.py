@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 
 from octavo.frontend.prompt import Prompt, TextPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,9 @@ class RequestLog:
         self._outputs = outputs
         self._max_len = max_len
 
-    def log_input(self, request_id: str, prompt: Prompt, params: SamplingParams) -> None:
+    def log_input(
+        self, request_id: str, prompt: Prompt, params: SamplingParams | BeamSearchParams
+    ) -> None:
         """One line per prompt."""
         if not self._inputs:
             return

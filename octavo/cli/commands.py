@@ -6,7 +6,10 @@ Runs in: the shell's process. Knows nothing of: what the commands do.
 from __future__ import annotations
 
 #: command -> one line for `octavo --help`
-AVAILABLE = {"serve": "start the OpenAI-compatible server"}
+AVAILABLE = {
+    "serve": "start the OpenAI-compatible server",
+    "bench": "measure the engine in this process: latency, throughput",
+}
 
 _LATER = "is not available yet"
 _NEVER = "does not exist in Octavo"
@@ -15,7 +18,6 @@ _NEVER = "does not exist in Octavo"
 UNAVAILABLE = {
     "chat": f"{_LATER}; any OpenAI client can talk to octavo serve",
     "complete": f"{_LATER}; any OpenAI client can talk to octavo serve",
-    "bench": f"{_LATER}; vllm bench serve and other load generators can measure octavo serve",
     "run-batch": f"{_LATER}; use octavo.LLM from Python for offline batches",
     "collect-env": f"{_LATER}",
     "launch": f"{_NEVER}: octavo serve answers the render and tokenize routes itself",

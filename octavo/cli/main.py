@@ -47,6 +47,10 @@ def _dispatch(words: list[str]) -> int:
         from octavo.cli.serve import serve  # not paid for by --version
 
         return serve(words[1:])
+    if first == "bench":
+        from octavo.cli.bench import bench  # the whole engine
+
+        return bench(words[1:])
     from octavo.cli.help import unknown_command  # only after a mistake
 
     raise ConfigError(unknown_command(first))

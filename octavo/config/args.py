@@ -94,6 +94,7 @@ class EngineArgs(_Options):
     convert: str = "auto"
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
+    logits_processors: list[str] | None = None
     generation_config: str = "auto"
     override_generation_config: dict[str, object] = field(default_factory=dict)
     hf_token: str | bool | None = None
@@ -113,6 +114,8 @@ class EngineArgs(_Options):
     enable_prefix_caching: bool | None = None
     kv_cache_dtype: str = "auto"
     num_gpu_blocks_override: int | None = None
+    prefix_caching_hash_algo: str = "sha256"
+    kv_events_config: dict[str, object] | None = None
     # scheduler
     max_num_batched_tokens: int | None = None
     max_num_seqs: int | None = None
@@ -123,6 +126,7 @@ class EngineArgs(_Options):
     enable_chunked_prefill: bool | None = None
     long_prefill_token_threshold: int = 0
     scheduling_policy: str = "fcfs"
+    async_scheduling: bool | None = None
     stream_interval: int = 1
     scheduler_reserve_full_isl: bool = True
     watermark: float = 0.0

@@ -33,6 +33,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len_is_given: bool
     max_logprobs: int = 20
     logprobs_mode: str = "raw_logprobs"
+    logits_processors: list[str] = []  # module:Class
     seed: int = 0
     skip_tokenizer_init: bool = False
     chat_template: str | None = None  # text of --chat-template; None: the tokenizer's own
@@ -52,6 +53,20 @@ class CacheConfig(msgspec.Struct, frozen=True, kw_only=True):
     num_gpu_blocks_override: int | None = None
     enable_prefix_caching: bool = True
     cache_dtype: str = "auto"
+    prefix_caching_hash_algo: str = "sha256"  # or sha256_cbor: values as in vLLM
+    prefix_hash_seed: str = "vllm-none-hash"  # PYTHONHASHSEED; for sha256_cbor
+
+
+class KVEventsConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where events of the prefix cache are published; see `docs/kv-events.md`."""
+
+    endpoint: str = "tcp://*:5557"
+    replay_endpoint: str | None = None
+    buffer_steps: int = 10_000  # batches kept for replay
+    hwm: int = 100_000  # batches kept for a slow subscriber; 0: no limit
+    max_queue_size: int = 100_000  # batches that wait to be sent
+    topic: str = ""
+    use_int_block_hashes: bool = True  # 64-bit numbers instead of 32 bytes
 
 
 class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +75,7 @@ class SchedulerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_num_batched_tokens: int = 512
     max_num_batched_tokens_is_given: bool = False  # else it may be lowered after the warm-up
     max_num_seqs: int = 128
+    depth: int = 1  # steps on their way at the same time; 2: one is prepared while another computes
     max_num_queued_reqs: int | None = None
     max_num_queued_tokens: int | None = None
     enable_chunked_prefill: bool = True
@@ -126,5 +142,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     load: LoadConfig
     structured_outputs: StructuredOutputsConfig
     observability: ObservabilityConfig
+    kv_events: KVEventsConfig | None = None  # None: not published
     #: why a rule changed or chose a value: one sentence each, logged once at start
     notes: list[str] = []

@@ -29,10 +29,11 @@ from octavo.config.rules.dtype import choose_dtype
 from octavo.config.rules.executor import choose_executor
 from octavo.config.rules.kv_cache import (
     check_block_size,
-    check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
+    choose_hash_algorithm,
 )
+from octavo.config.rules.kv_events import choose_kv_events
 from octavo.config.rules.metrics import check_buckets, choose_stats_interval
 from octavo.config.rules.names import choose_served_names
 from octavo.config.rules.overrides import merge
@@ -99,20 +100,13 @@ def resolve_engine(
     )
     return EngineConfig(
         model=model,
-        cache=CacheConfig(
-            block_size=check_block_size(args.block_size),
-            gpu_memory_utilization=check_utilization(args.gpu_memory_utilization),
-            kv_cache_memory_bytes=notes.take(
-                choose_cache_bytes(args.kv_cache_memory_bytes, env.cpu_kvcache_space)
-            ),
-            num_gpu_blocks_override=args.num_gpu_blocks_override,
-            enable_prefix_caching=args.enable_prefix_caching is not False,
-            cache_dtype=check_cache_dtype(args.kv_cache_dtype, model.dtype),
-        ),
+        cache=_cache(args, env, model.dtype, notes),
         scheduler=SchedulerConfig(
             max_num_batched_tokens=budgets.max_num_batched_tokens,
             max_num_batched_tokens_is_given=budgets.is_given,
             max_num_seqs=budgets.max_num_seqs,
+            # processors must see each token before they are asked for the next one
+            depth=2 if args.async_scheduling and not args.logits_processors else 1,
             max_num_queued_reqs=args.max_num_queued_reqs,
             max_num_queued_tokens=args.max_num_queued_tokens,
             enable_chunked_prefill=chunked,
@@ -146,6 +140,13 @@ def resolve_engine(
             stall_limit_s=env.stall_limit_s,
             startup_trace=args.startup_trace,
             enable_logging_iteration_details=args.enable_logging_iteration_details,
+        ),
+        kv_events=notes.take(
+            choose_kv_events(
+                args.kv_events_config,
+                use_int_block_hashes=env.kv_events_use_int_block_hashes,
+                has_prefix_cache=args.enable_prefix_caching is not False,
+            )
         ),
         notes=notes,
     )
@@ -197,6 +198,7 @@ def _model(
         max_model_len_is_given=window.is_given,
         max_logprobs=args.max_logprobs,
         logprobs_mode=args.logprobs_mode,
+        logits_processors=args.logits_processors or [],
         seed=args.seed,
         skip_tokenizer_init=args.skip_tokenizer_init,
         chat_template=read_chat_template(chat_template),
@@ -208,6 +210,21 @@ def _model(
                 from_model=checkpoint.generation_config,
             )
         ),
+    )
+
+
+def _cache(args: EngineArgs, env: Env, dtype: str, notes: _Notes) -> CacheConfig:
+    return CacheConfig(
+        block_size=check_block_size(args.block_size),
+        gpu_memory_utilization=check_utilization(args.gpu_memory_utilization),
+        kv_cache_memory_bytes=notes.take(
+            choose_cache_bytes(args.kv_cache_memory_bytes, env.cpu_kvcache_space)
+        ),
+        num_gpu_blocks_override=args.num_gpu_blocks_override,
+        enable_prefix_caching=args.enable_prefix_caching is not False,
+        cache_dtype=args.kv_cache_dtype,
+        prefix_caching_hash_algo=notes.take(choose_hash_algorithm(args.prefix_caching_hash_algo)),
+        prefix_hash_seed=env.pythonhashseed,
     )
 
 

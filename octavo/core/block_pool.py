@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from octavo.core.kv_events import KVEventSink, NoKVEvents
+
 NULL_BLOCK = 0
 
 
@@ -73,15 +75,17 @@ class BlockPool:
 
     Args:
         num_blocks: size of the pool, with the null block.
+        events: is told which keys are forgotten; who names blocks says what they hold.
     """
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, events: KVEventSink | None = None) -> None:
         assert num_blocks >= 2, "a pool needs the null block and one more"
         self.num_blocks = num_blocks
         self._ref_counts = [0] * num_blocks
         self._keys: list[bytes | None] = [None] * num_blocks
         self._key_to_block: dict[bytes, int] = {}
         self._free = FreeList(num_blocks)
+        self._events = events or NoKVEvents()
 
     @property
     def num_usable_blocks(self) -> int:
@@ -112,10 +116,11 @@ class BlockPool:
         What they held before can no longer be found.
         """
         assert count <= len(self._free), f"{count} blocks wanted, {len(self._free)} free"
-        blocks = []
+        free, keys, blocks = self._free, self._keys, []
         for _ in range(count):
-            block = self._free.pop()
-            self._forget_key(block)
+            block = free.pop()
+            if keys[block] is not None:
+                self._forget_key(block)
             self._ref_counts[block] = 1
             blocks.append(block)
         return blocks
@@ -173,6 +178,7 @@ class BlockPool:
         if len(self._free) != self.num_blocks - 1:
             return False
         self._key_to_block.clear()
+        self._events.cleared()
         self._keys = [None] * self.num_blocks
         return True
 
@@ -181,3 +187,4 @@ class BlockPool:
         if key is not None:
             self._keys[block] = None
             del self._key_to_block[key]
+            self._events.removed(key)

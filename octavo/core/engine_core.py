@@ -15,13 +15,21 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 
 from octavo.config.engine import EngineConfig
+from octavo.core.block_hash import make_block_hasher
 from octavo.core.kv_cache_manager import KVCacheManager
 from octavo.core.kv_cache_plan import KVCachePlan, plan_kv_cache
+from octavo.core.kv_events import KVEventPublisher, bound_source, make_kv_events
 from octavo.core.phase_timer import PhaseTimer
 from octavo.core.scheduler import Scheduler
 from octavo.core.step_limit import StepLimit
 from octavo.executor.base import Executor
-from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest, Ready
+from octavo.messages.engine import (
+    EngineCoreOutput,
+    EngineCoreOutputs,
+    EngineCoreRequest,
+    Ready,
+    StepTimes,
+)
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
@@ -35,7 +43,7 @@ class EngineCore:
         config: resolved and checked.
         executor: not loaded yet; the core ends it.
         structured_output: grammars; none by default.
-        depth: steps that may be on their way at the same time.
+        kv_events: takes events of the prefix cache; the core closes it. None: nobody listens.
         phases: takes the times of start-up; a new one if None.
         engine_index: number of this engine among data-parallel ones.
 
@@ -50,22 +58,28 @@ class EngineCore:
         executor: Executor,
         *,
         structured_output: StructuredOutputManager | None = None,
-        depth: int = 1,
+        kv_events: KVEventPublisher | None = None,
         phases: PhaseTimer | None = None,
         engine_index: int = 0,
     ) -> None:
         self._executor = executor
-        self._depth = depth
+        self._publisher = kv_events
+        self._depth = config.scheduler.depth
+        assert self._depth in (1, 2), "more steps on their way than the scheduler knows to undo"
         self._engine_index = engine_index
         self._in_flight: deque[Future[ModelRunnerOutput]] = deque()
+        self.times = StepTimes()
+        self._step_began_s = 0.0  # the oldest step on its way: when it could begin to compute
         self._log_steps = config.observability.enable_logging_iteration_details
         self._notes: list[str] = []
         timer = phases or PhaseTimer("EngineCore", time.monotonic())
         try:
             plan, full_step_s = self._start_executor(config, timer)
         except BaseException:
-            executor.shutdown()
+            self.shutdown()
             raise
+        self._kv_events = make_kv_events(kv_events, config.kv_events, plan.config, engine_index)
+        self._max_tokens = config.scheduler.max_num_batched_tokens
         self._step_limit = StepLimit(config.scheduler, full_step_s)
         self._scheduler = Scheduler(
             config.scheduler,
@@ -74,6 +88,10 @@ class EngineCore:
                 plan.config,
                 max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
                 enable_caching=config.cache.enable_prefix_caching,
+                hasher=make_block_hasher(
+                    config.cache.prefix_caching_hash_algo, config.cache.prefix_hash_seed
+                ),
+                events=self._kv_events,
             ),
             structured_output=structured_output or NoStructuredOutput(),
         )
@@ -89,6 +107,7 @@ class EngineCore:
             dtype=config.model.dtype,
             notes=self._notes,
             phases=timer.phases,
+            kv_events=bound_source(kv_events, config.kv_events),
         )
 
     # -- requests -------------------------------------------------------------------------------
@@ -127,23 +146,25 @@ class EngineCore:
         Raises:
             Exception: the step could not run. The engine cannot go on; the cause is in it.
         """
-        scheduler = self._scheduler
         start_s = time.monotonic()
+        scheduler = self._scheduler
         while len(self._in_flight) < self._depth:
-            scheduled = scheduler.schedule(self._step_limit.num_tokens)
+            scheduled = scheduler.schedule(self._max_tokens, self._step_limit.chunk)
             if scheduled is None:
                 break
+            if not self._in_flight:
+                self._step_began_s = time.monotonic()
             self._in_flight.append(self._executor.execute_model(scheduled))
         outputs = []
         if self._in_flight:
             result = self._in_flight.popleft().result()
-            outputs = scheduler.update_from_output(result)
+            outputs = self._take(result)
         elif not scheduler.has_news:
+            self._kv_events.flush()
             return None
         outputs += scheduler.take_outputs()  # of requests that ended in another way
+        self._kv_events.flush()
         stats = scheduler.stats()
-        now_s = time.monotonic()
-        self._step_limit.observe(stats.num_scheduled_tokens, now_s - start_s)
         if self._log_steps:
             logger.info(
                 "Step: %d tokens, %d running, %d waiting",
@@ -151,18 +172,35 @@ class EngineCore:
                 stats.num_running_reqs,
                 stats.num_waiting_reqs,
             )
+        end_s = time.monotonic()
+        self.times.step_s += end_s - start_s
         return EngineCoreOutputs(
             engine_index=self._engine_index,
             outputs=outputs,
             scheduler_stats=stats,
-            timestamp_s=now_s,
+            timestamp_s=end_s,
         )
+
+    def _take(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
+        """The outputs of the oldest step; the next one on its way begins now."""
+        now_s = time.monotonic()
+        outputs = self._scheduler.update_from_output(result)
+        self._step_limit.observe(self._scheduler.last_step_load, now_s - self._step_began_s)
+        self._step_began_s = now_s
+        self.times.num_steps += 1
+        self.times.backend_s += result.backend_s
+        return outputs
 
     # -- rare calls -----------------------------------------------------------------------------
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
-        done = self._scheduler.reset_prefix_cache()
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks.
+
+        Args:
+            preempt_running: take them their blocks; they compute everything again.
+        """
+        done = self._scheduler.reset_prefix_cache(preempt_running=preempt_running)
+        self._kv_events.flush()  # there may be no step for long
         if not done:
             logger.warning("The prefix cache is not reset: requests are running.")
         return done
@@ -182,6 +220,8 @@ class EngineCore:
     def shutdown(self) -> None:
         """Frees workers and devices. Idempotent."""
         self._executor.shutdown()
+        if self._publisher is not None:
+            self._publisher.close()
 
     # -- start-up -------------------------------------------------------------------------------
 

@@ -27,8 +27,9 @@ from collections.abc import Callable
 
 from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
+from octavo.core.kv_events import KVEventPublisher
 from octavo.core.phase_timer import PhaseTimer
-from octavo.errors import OctavoError, StartupError
+from octavo.errors import OctavoError, RequestError, StartupError
 from octavo.executor.base import Executor
 from octavo.messages.codec import (
     BadMessage,
@@ -60,12 +61,14 @@ LINGER_S = 2.0
 #: pause when requests wait for something other than blocks (a grammar that is being compiled)
 IDLE_POLL_S = 0.001
 MakeExecutor = Callable[[EngineConfig], Executor]
+MakeKVEvents = Callable[[EngineConfig], KVEventPublisher | None]
 
 
 def run_engine_core(
     args: ChildArgs,
     make_executor: MakeExecutor,
     *,
+    make_kv_events: MakeKVEvents = lambda config: None,
     configure: Callable[[EngineConfig], None] = lambda config: None,
 ) -> int:
     """The whole life of the process.
@@ -74,6 +77,7 @@ def run_engine_core(
         args: what the parent said; options: `address` (path of its socket) and `engine_index`
             (number of this engine among data-parallel ones).
         make_executor: the executor for a configuration; called once.
+        make_kv_events: takes events of the prefix cache, or None; called once.
         configure: called with the configuration before anything is made of it (log set-up).
 
     Returns:
@@ -87,7 +91,7 @@ def run_engine_core(
     timer.end("interpreter and imports")
     proc = EngineCoreProc(ZmqChannel.connect(args.options["address"]), engine_index)
     try:
-        core = proc.start(make_executor, configure, timer)
+        core = proc.start(make_executor, make_kv_events, configure, timer)
         return 1 if core is None else proc.serve(core)
     finally:
         proc.close()
@@ -111,6 +115,7 @@ class EngineCoreProc:
     def start(
         self,
         make_executor: MakeExecutor,
+        make_kv_events: MakeKVEvents,
         configure: Callable[[EngineConfig], None],
         timer: PhaseTimer,
     ) -> EngineCore | None:
@@ -121,7 +126,11 @@ class EngineCoreProc:
             timer.end("wait for configuration")
             configure(config)
             core = EngineCore(
-                config, make_executor(config), phases=timer, engine_index=self._engine_index
+                config,
+                make_executor(config),
+                kv_events=make_kv_events(config),
+                phases=timer,
+                engine_index=self._engine_index,
             )
             _freeze_heap()
             timer.end("freeze heap")
@@ -154,6 +163,7 @@ class EngineCoreProc:
     def _loop(self, core: EngineCore) -> None:
         channel = self._channel
         while True:
+            start_s, in_step_s = time.monotonic(), core.times.step_s
             for frame in channel.receive():
                 self._handle(core, frame)
             if self._drain_until_s is not None and self._drain(core, self._drain_until_s):
@@ -161,6 +171,8 @@ class EngineCoreProc:
             outputs = core.step()
             if outputs is not None:
                 self._say(outputs)
+                in_step_s = core.times.step_s - in_step_s
+                core.times.io_s += time.monotonic() - start_s - in_step_s
             elif not core.has_work and self._drain_until_s is None:
                 channel.wait(None)
             else:
@@ -190,7 +202,12 @@ class EngineCoreProc:
             logger.exception("A message was dropped.")
             request_id = request_id_of(frame)
             if request_id is not None:
-                self._refuse(request_id, FinishReason.ERROR, _one_sentence(error))
+                self._refuse(
+                    request_id,
+                    FinishReason.ERROR,
+                    _one_sentence(error),
+                    is_request_error=isinstance(error, RequestError),
+                )
 
     def _add(self, core: EngineCore, request: EngineCoreRequest) -> None:
         if self._drain_until_s is None:
@@ -202,7 +219,9 @@ class EngineCoreProc:
         result = UtilityResult(call.call_id)
         try:
             if call.method == "reset_prefix_cache":
-                result.result = core.reset_prefix_cache()
+                result.result = core.reset_prefix_cache(preempt_running=call.args == [True])
+            elif call.method == "step_times":
+                result.result = core.times
             elif call.method == "ping":
                 core.check_health()
                 result.result = "pong"
@@ -212,8 +231,16 @@ class EngineCoreProc:
             result.error = error.message
         self._say(EngineCoreOutputs(self._engine_index, utility_result=result))
 
-    def _refuse(self, request_id: str, reason: FinishReason, error: str) -> None:
-        output = EngineCoreOutput(request_id, [], finish_reason=reason, error=error)
+    def _refuse(
+        self, request_id: str, reason: FinishReason, error: str, *, is_request_error: bool = False
+    ) -> None:
+        output = EngineCoreOutput(
+            request_id,
+            [],
+            finish_reason=reason,
+            error=error,
+            is_request_error=is_request_error,
+        )
         self._say(EngineCoreOutputs(self._engine_index, [output], timestamp_s=time.monotonic()))
 
     def _await_config(self) -> EngineConfig:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import msgspec
 
-from octavo.core.block_hash import chain_seed, group_key, hash_blocks
+from octavo.core.block_hash import BlockHasher, Sha256Hasher, group_key
 from octavo.core.block_pool import NULL_BLOCK, BlockPool
 from octavo.core.kv_cache_layout import KVCacheLayout
+from octavo.core.kv_events import KVEventSink, NoKVEvents
 from octavo.core.request import Request
 from octavo.messages.kv_cache import KVCacheConfig
 
@@ -24,6 +25,13 @@ class PrefixHit(msgspec.Struct, frozen=True):
 
     num_tokens: int
     tables: list[list[int]]
+
+
+class NextBlock(msgspec.Struct, frozen=True):
+    """A block that a running request is about to fill with tokens it knows."""
+
+    index: int  # in the request
+    hash: bytes
 
 
 class HeldBlocks(msgspec.Struct):
@@ -42,19 +50,28 @@ class KVCacheManager:
         max_num_batched_tokens: longest chunk of one request in a step; a sliding window keeps its
             blocks until the chunk that needs them is done.
         enable_caching: find and name prefixes.
+        hasher: how blocks are named.
+        events: is told which names come and go.
     """
 
     def __init__(
-        self, config: KVCacheConfig, *, max_num_batched_tokens: int, enable_caching: bool
+        self,
+        config: KVCacheConfig,
+        *,
+        max_num_batched_tokens: int,
+        enable_caching: bool,
+        hasher: BlockHasher | None = None,
+        events: KVEventSink | None = None,
     ) -> None:
         self.block_size = config.block_size
         self.enable_caching = enable_caching
-        self._pool = BlockPool(config.num_blocks)
+        self._hasher = hasher or Sha256Hasher()
+        self._events = events or NoKVEvents()
+        self._pool = BlockPool(config.num_blocks, self._events)
         self._windows = tuple(group.sliding_window for group in config.groups)
+        self._sliding = [(g, w) for g, w in enumerate(self._windows) if w is not None]
         self._layout = KVCacheLayout(config.block_size, self._windows, max_num_batched_tokens)
         self._held: dict[str, HeldBlocks] = {}
-        #: what a request that has room gets; not to be changed
-        self.no_new_blocks: list[list[int]] = [[] for _ in config.groups]
 
     @property
     def usage(self) -> float:
@@ -100,6 +117,34 @@ class KVCacheManager:
         ]
         return PrefixHit(num_blocks * self.block_size, tables)
 
+    def missing_block(self, request: Request, hit: PrefixHit) -> bytes | None:
+        """Hash of the block that would make a hit longer; None if it is as long as it can be."""
+        index = hit.num_tokens // self.block_size
+        if not self._can_share(request, index):
+            return None
+        return request.block_hashes[index]
+
+    def next_block(self, request: Request) -> NextBlock | None:
+        """The first block a running request has not computed, if it has all tokens for it."""
+        index = request.num_computed_tokens // self.block_size
+        if not self.enable_caching or (index + 1) * self.block_size > request.num_tokens:
+            return None
+        self._extend_hashes(request, index + 1)
+        return NextBlock(index, request.block_hashes[index])
+
+    def may_share(self, request: Request, block: NextBlock) -> bool:
+        """True if a block is part of the prefix that a waiting request could find. Its hashes have
+        been made by `find_prefix`."""
+        return (
+            self._can_share(request, block.index)
+            and request.block_hashes[block.index] == block.hash
+        )
+
+    def _can_share(self, request: Request, index: int) -> bool:
+        """True if block `index` lies before the request's last token, and it reads the cache."""
+        is_inside = (index + 1) * self.block_size < request.num_tokens
+        return is_inside and self.enable_caching and request.reads_prefix_cache
+
     def admit(
         self, request: Request, hit: PrefixHit, num_new_tokens: int, *, keep_free: int
     ) -> list[list[int]] | None:
@@ -138,12 +183,15 @@ class KVCacheManager:
         """
         held = self._held[request.request_id]
         missing = -(-(num_tokens - request.num_slots) // self.block_size)
-        self._expire(held, request.num_computed_tokens)
-        if missing * len(self._windows) > self._pool.num_free_blocks:
+        if self._sliding:
+            self._expire(held, request.num_computed_tokens)
+        pool, new_blocks = self._pool, []
+        if missing * len(held.tables) > pool.num_free_blocks:
             return None
-        new_blocks = [self._pool.take(missing) for _ in self._windows]
-        for table, blocks in zip(held.tables, new_blocks, strict=True):
-            table.extend(blocks)
+        for table in held.tables:
+            blocks = pool.take(missing)
+            table += blocks
+            new_blocks.append(blocks)
         request.num_slots += missing * self.block_size
         return new_blocks
 
@@ -164,13 +212,18 @@ class KVCacheManager:
             return []
         self._extend_hashes(request, num_full)
         held.num_named = num_full
-        return [
-            block
-            for group, table in enumerate(held.tables)
-            for index, block in enumerate(table[first:num_full], first)
-            if block != NULL_BLOCK
-            and self._pool.name(block, group_key(request.block_hashes[index], group))
-        ]
+        named: list[int] = []
+        hashes, name = request.block_hashes, self._pool.name
+        for group, table in enumerate(held.tables):
+            indices = []
+            for index in range(first, num_full):  # mostly one
+                block = table[index]
+                if block != NULL_BLOCK and name(block, group_key(hashes[index], group)):
+                    indices.append(index)
+                    named.append(block)
+            if indices:
+                self._events.stored(request, group, indices)
+        return named
 
     def unname(self, blocks: list[int]) -> set[int]:
         """Takes back names, because the step that should have filled the blocks failed.
@@ -202,9 +255,10 @@ class KVCacheManager:
         hashes = request.block_hashes
         have = len(hashes)
         if have < num_blocks:
-            parent = hashes[-1] if hashes else chain_seed(request.cache_salt)
+            parent = hashes[-1] if hashes else None
             tokens = request.all_token_ids[have * self.block_size : num_blocks * self.block_size]
-            hashes.extend(hash_blocks(parent, tokens, self.block_size))
+            scope = request.prefix_scope
+            hashes.extend(self._hasher.hash_blocks(scope, parent, tokens, self.block_size))
 
     def _find_blocks(
         self, hashes: list[bytes], group: int, max_blocks: int, window: int | None
@@ -247,9 +301,7 @@ class KVCacheManager:
 
     def _expire(self, held: HeldBlocks, num_computed_tokens: int) -> None:
         """Gives back blocks of sliding groups that end before the window of the next token."""
-        for group, window in enumerate(self._windows):
-            if window is None:
-                continue
+        for group, window in self._sliding:
             first_visible = max(0, num_computed_tokens - window + 1) // self.block_size
             table, gone = held.tables[group], held.num_expired[group]
             if first_visible > gone:

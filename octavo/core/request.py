@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from octavo.core.block_hash import PrefixScope
 from octavo.messages.engine import EngineCoreRequest, TokenLogprobs
 
 
@@ -35,14 +36,16 @@ class Request:
     """
 
     __slots__ = (
+        "adapter",
         "all_token_ids",
         "arrival_time_s",
         "block_hashes",
-        "cache_salt",
         "client_index",
         "end_token_ids",
         "eos_token_ids",
+        "has_grammar",
         "index",
+        "looks_back",
         "max_num_tokens",
         "max_tokens",
         "message",
@@ -53,9 +56,12 @@ class Request:
         "num_preemptions",
         "num_prompt_tokens",
         "num_slots",
+        "prefix_leader",
+        "prefix_scope",
         "priority",
         "prompt_logprobs",
         "queued_s",
+        "repetition_detection",
         "request_id",
         "sampling_params",
         "scheduled_s",
@@ -74,12 +80,17 @@ class Request:
         self.client_index = message.client_index
         self.priority = message.priority
         self.arrival_time_s = message.arrival_time_s
-        self.cache_salt = message.cache_salt
+        self.adapter = message.adapter
+        self.prefix_scope = PrefixScope(
+            message.cache_salt,
+            None if message.adapter is None else (message.adapter.name, message.adapter.path),
+        )
         self.sampling_params = params
         self.max_tokens: int = params.max_tokens
         self.min_tokens = params.min_tokens
         self.eos_token_ids = frozenset(() if params.ignore_eos else message.eos_token_ids)
         self.stop_token_ids = frozenset(params.stop_token_ids or ())
+        self.repetition_detection = params.repetition_detection
         #: a token of these, or this many tokens in all, may end it: see `stop_check.py`
         self.end_token_ids = self.eos_token_ids | self.stop_token_ids
         self.max_num_tokens = min(len(message.prompt_token_ids) + self.max_tokens, max_model_len)
@@ -89,8 +100,12 @@ class Request:
         self.num_computed_tokens = 0
         self.num_slots = 0  # tokens for which it has blocks
         self.num_pending_samples = 0
+        self.has_grammar = False
+        self.looks_back = False  # must know its last token before the next is scheduled
         self.block_hashes: list[bytes] = []  # of the full blocks of all_token_ids, as far as made
 
+        #: while it waits: the running request that computes the block it lacks
+        self.prefix_leader: Request | None = None
         #: gathered over the chunks of the prompt; they go out with the first token
         self.prompt_logprobs: list[TokenLogprobs | None] = []
 
@@ -117,8 +132,10 @@ class Request:
 
     @property
     def reads_prefix_cache(self) -> bool:
-        """False for requests that want a value for every prompt position: they compute it all."""
-        return self.sampling_params.prompt_logprobs is None
+        """False for requests that want a value for every prompt position, and for those that ask
+        for it: they compute it all."""
+        params = self.sampling_params
+        return params.prompt_logprobs is None and not params.skip_reading_prefix_cache
 
     def sort_key(self) -> tuple[int, float, int]:
         """Order under the priority policy: the smallest is served first, the largest preempted."""

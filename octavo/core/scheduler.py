@@ -4,11 +4,11 @@ There are no prefill and decode phases: every request has `num_computed_tokens`,
 number of its tokens; a step hands out one budget of tokens, first to running requests in their
 order, then to waiting ones. Chunked prefill, prefix hits, decoding and resuming after preemption
 are all this one rule. If blocks run out, the last request in (fcfs) or the worst (priority) is
-preempted: it loses its blocks and starts again from the front of the queue, finding in the prefix
-cache what nobody took.
+preempted: it loses its blocks and starts again when its turn comes, before all that came after it,
+finding in the prefix cache what nobody took.
 
-Called by: `octavo/core/engine_core.py`. Uses: `request_queue.py`, `kv_cache_manager.py`,
-`scheduled_step.py`, `stop_check.py`. Runs in: EngineCore.
+Called by: `octavo/core/engine_core.py`. Uses: `admission.py`, `kv_cache_manager.py`,
+`scheduled_step.py`, `stop_check.py`, `request_outputs.py`. Runs in: EngineCore.
 Owns: all live requests and their order. Knows nothing of: sockets, tensors, text.
 """
 
@@ -17,20 +17,21 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from octavo.config.engine import SchedulerConfig
+from octavo.core.admission import Admission
 from octavo.core.kv_cache_manager import KVCacheManager
+from octavo.core.lookahead import looks_back
 from octavo.core.request import Request, RequestStatus
-from octavo.core.request_queue import make_request_queue
-from octavo.core.scheduled_step import ScheduledStep, StepBuilder
+from octavo.core.request_outputs import add_end, add_first_facts, last_output
+from octavo.core.scheduled_step import ChunkSize, ScheduledStep, StepBuilder, any_size
+from octavo.core.step_limit import StepLoad
 from octavo.core.stop_check import check_stop
 from octavo.messages.engine import (
     EngineCoreOutput,
     EngineCoreRequest,
     FinishReason,
-    PrefixCacheStats,
-    RequestEvents,
     SchedulerStats,
     TokenLogprobs,
 )
@@ -48,6 +49,7 @@ class Scheduler:
         max_model_len: most tokens (prompt and generated) of a request.
         kv: the blocks.
         structured_output: grammars.
+        clock: seconds; tests have their own.
     """
 
     def __init__(
@@ -57,25 +59,24 @@ class Scheduler:
         max_model_len: int,
         kv: KVCacheManager,
         structured_output: StructuredOutputManager,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
         self._config = config
         self._kv = kv
         self._structured_output = structured_output
         # a request that is alone and fills the whole cache ends there, as at the window's end
         self._max_len = kv.longest_request(max_model_len)
-        self._watermark_blocks = int(config.watermark * kv.num_usable_blocks)
         self._id_to_request: dict[str, Request] = {}
-        self._waiting = make_request_queue(config.policy)
+        self._waiting = Admission(config, kv, structured_output, clock)
         self._running: list[Request] = []
         self._in_flight: deque[ScheduledStep] = deque()
         self._num_arrived = 0
         self._finished_ids: list[str] = []  # the workers are told with the next step
         self._ended: list[EngineCoreOutput] = []  # last outputs of requests that ended early
         self._has_news = False  # requests have ended outside a step
-        # (request, free blocks) when admission last failed: no use trying before there are more
-        self._short: tuple[Request, int] | None = None
-        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
-        self._last_num_scheduled_tokens = 0
+        self._num_preemptions = 0
+        self.last_step_load = StepLoad()  # of the step whose result came last
 
     # -- requests come and go -------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ class Scheduler:
             message,
             max_model_len=self._max_len,
             index=self._num_arrived,
-            queued_s=time.monotonic(),
+            queued_s=self._clock(),
         )
         self._num_arrived += 1
         if request.num_prompt_tokens > self._max_len:
@@ -109,11 +110,15 @@ class Scheduler:
                 f"{self._max_len}: shorten it, or start the server with a larger "
                 "--kv-cache-memory-bytes."
             )
-            self._ended.append(_last_output(request, FinishReason.ERROR, error))
+            last = last_output(request, FinishReason.ERROR, error)
+            last.is_request_error = True
+            self._ended.append(last)
             self._has_news = True
             return
+        self._structured_output.add(message)  # first: it may refuse the request
+        request.has_grammar = self._structured_output.constrains(request.request_id)
+        request.looks_back = request.has_grammar or looks_back(request.sampling_params)
         self._id_to_request[request.request_id] = request
-        self._structured_output.add(message)
         self._waiting.add(request)
 
     def abort_requests(self, request_ids: Iterable[str]) -> list[str]:
@@ -139,15 +144,24 @@ class Scheduler:
         """Ends every request with a last output."""
         requests = list(self._id_to_request.values())
         self.abort_requests([request.request_id for request in requests])
-        self._ended += [_last_output(request, FinishReason.ABORT, None) for request in requests]
+        self._ended += [last_output(request, FinishReason.ABORT, None) for request in requests]
 
-    def reset_prefix_cache(self) -> bool:
-        """Forgets every cached prefix. Refused (False) while requests hold blocks."""
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
+        """Forgets every cached prefix. Refused (False) while requests hold blocks.
+
+        Args:
+            preempt_running: take them their blocks; they compute everything again.
+        """
+        if preempt_running:
+            for request in reversed(self._running.copy()):
+                self._preempt(request)
         return self._kv.reset_prefix_cache()
 
     # -- a step begins --------------------------------------------------------------------------
 
-    def schedule(self, token_budget: int) -> SchedulerOutput | None:
+    def schedule(
+        self, token_budget: int, chunk_size: ChunkSize = any_size
+    ) -> SchedulerOutput | None:
         """Decides the next step; None if nothing can be computed now.
 
         Requests are advanced as if the step were done, so the next step may be scheduled before
@@ -155,12 +169,12 @@ class Scheduler:
 
         Args:
             token_budget: most tokens of the step, at most `max_num_batched_tokens`.
+            chunk_size: limits chunks of prompts further.
         """
-        step = StepBuilder(token_budget, self._kv)
+        step = StepBuilder(token_budget, self._kv, chunk_size)
         none_preempted = self._schedule_running(step)
-        step.seal_running()
         if none_preempted:
-            self._schedule_waiting(step)
+            self._waiting.admit(step, self._running, max_chunk=self._long_prefill_cap())
         if not step:
             return None
         scheduled = step.build(self._finished_ids)
@@ -168,34 +182,36 @@ class Scheduler:
         self._in_flight.append(scheduled)
         output = scheduled.output
         output.grammar = self._structured_output.masks(list(output.num_scheduled_tokens))
-        self._last_num_scheduled_tokens = output.total_num_scheduled_tokens
         return output
 
     def _schedule_running(self, step: StepBuilder) -> bool:
         """Gives running requests their tokens. False if one had to be preempted: then no waiting
         request is admitted in this step, or it would take the place of the preempted one."""
-        running, no_new_blocks = self._running, self._kv.no_new_blocks
+        running, add = self._running, step.add
         cap = self._long_prefill_cap()
         index, none_preempted = 0, True
         while index < len(running) and step.token_budget > 0:
             request = running[index]
             computed, pending = request.num_computed_tokens, request.num_pending_samples
-            if pending and self._reaches_its_end(request):
+            if pending and (request.looks_back or self._reaches_its_end(request)):
                 index += 1
                 continue
             num_tokens = len(request.all_token_ids) + pending - computed
             if num_tokens > 1:  # most of the time it is one
-                num_tokens = min(num_tokens, step.token_budget, cap)
-            blocks: list[list[int]] | None = no_new_blocks
+                num_tokens = step.chunk(min(num_tokens, cap), computed)
+                if not num_tokens:
+                    index += 1
+                    continue
             if computed + num_tokens > request.num_slots:
                 blocks = self._kv.extend(request, computed + num_tokens)
-            if blocks is None:
-                none_preempted = False
-                blocks = self._extend_by_preempting(request, computed + num_tokens, step)
-                if blocks is None:  # it was the victim itself
-                    break
-                index = running.index(request)
-            step.add_running(request, num_tokens, blocks)
+                if blocks is None:
+                    none_preempted = False
+                    blocks = self._extend_by_preempting(request, computed + num_tokens, step)
+                    if blocks is None:  # it was the victim itself; others may have room
+                        continue
+                    index = running.index(request)
+                step.add_blocks(request, blocks)
+            add(request, num_tokens)
             index += 1
         return none_preempted
 
@@ -219,91 +235,24 @@ class Scheduler:
         return self._running[-1]
 
     def _preempt(self, request: Request) -> None:
+        """Takes away a running request's blocks; it computes everything again when there are some.
+
+        What its steps on their way sample is still right, and its prompt's log-probabilities are
+        then complete; if they sample nothing, they are chunks that will be computed again.
+        """
         self._running.remove(request)
         self._kv.release(request)
         request.status = RequestStatus.PREEMPTED
         request.num_computed_tokens = 0
         request.num_preemptions += 1
-        if not request.num_output_tokens:
-            request.prompt_logprobs.clear()  # they will be computed again
+        if not request.num_pending_samples:
+            for step in self._in_flight:
+                step.void.add(request)
+            if not request.num_output_tokens:
+                request.prompt_logprobs.clear()
         self._num_preemptions += 1
         self._finished_ids.append(request.request_id)
-        self._waiting.put_back(request)
-
-    def _schedule_waiting(self, step: StepBuilder) -> None:
-        """Admits waiting requests in their order while there are budget, rows and blocks."""
-        waiting, running = self._waiting, self._running
-        if not waiting or step.token_budget <= 0 or len(running) >= self._config.max_num_seqs:
-            return
-        skipped = []
-        reserved = self._blocks_promised()
-        while waiting and step.token_budget > 0 and len(running) < self._config.max_num_seqs:
-            request = waiting.peek()
-            if not self._structured_output.is_ready(request.request_id):
-                skipped.append(waiting.pop())
-                continue
-            reserved_by_it = self._admit(request, step, reserved)
-            if reserved_by_it is None:
-                break
-            reserved += reserved_by_it
-        for request in reversed(skipped):
-            waiting.put_back(request)
-
-    def _admit(self, request: Request, step: StepBuilder, reserved: int) -> int | None:
-        """Tries to start a waiting request.
-
-        Args:
-            reserved: blocks that requests which were admitted before it will need for tokens they
-                have already.
-
-        Returns:
-            The blocks it will need beyond this step for the tokens it has, or None if it must wait.
-        """
-        kv = self._kv
-        if self._short is not None:
-            short_request, free = self._short
-            if short_request is request and kv.num_free_blocks <= free and self._running:
-                return None
-        hit = kv.find_prefix(request)
-        remaining = request.num_tokens - hit.num_tokens
-        if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
-            return None
-        num_tokens = min(remaining, step.token_budget, self._long_prefill_cap())
-        later = 0
-        if self._config.scheduler_reserve_full_isl:
-            later = kv.num_blocks_later(request, hit.num_tokens + num_tokens)
-        keep_free = reserved + later + self._watermark_blocks if self._running else 0
-        tables = kv.admit(request, hit, num_tokens, keep_free=keep_free)
-        if tables is None:
-            self._short = (request, kv.num_free_blocks)
-            return None
-        self._short = None
-        self._start(request, hit.num_tokens)
-        step.add_new(request, num_tokens, tables)
-        return later
-
-    def _start(self, request: Request, num_cached_tokens: int) -> None:
-        popped = self._waiting.pop()
-        assert popped is request
-        if request.num_cached_tokens is None:  # a resumed request finds mostly its own blocks
-            request.num_cached_tokens = num_cached_tokens
-            request.scheduled_s = time.monotonic()
-            if request.reads_prefix_cache:
-                self._prefix_queries += request.num_tokens
-                self._prefix_hits += num_cached_tokens
-        request.status = RequestStatus.RUNNING
-        request.num_computed_tokens = num_cached_tokens
-        self._running.append(request)
-
-    def _blocks_promised(self) -> int:
-        """Blocks that running requests still need for prompts that are not fully computed."""
-        if not self._config.scheduler_reserve_full_isl:
-            return 0
-        return sum(
-            self._kv.num_blocks_later(request, request.num_computed_tokens)
-            for request in self._running
-            if request.num_computed_tokens < request.num_tokens - 1
-        )
+        self._waiting.add(request)
 
     def _long_prefill_cap(self) -> int:
         """Most tokens of one request in a step; there is no cap for one that is alone."""
@@ -321,6 +270,7 @@ class Scheduler:
     def update_from_output(self, result: ModelRunnerOutput) -> list[EngineCoreOutput]:
         """Takes the result of the oldest step on its way: appends tokens, ends what is done."""
         step = self._in_flight.popleft()
+        self.last_step_load = step.load
         if result.failed:
             self._end_failed(result.failed, result.unservable or (), step)
         requests = step.requests
@@ -328,7 +278,6 @@ class Scheduler:
             requests = [request for request in requests if request not in step.void]
         if result.prompt_logprobs:
             self._gather_prompt_logprobs(result.prompt_logprobs, requests)
-        must_end = self._structured_output.accept(result.sampled_token_ids)
         outputs, ended = [], False
         sampled, finished = result.sampled_token_ids, RequestStatus.FINISHED
         for request in requests:
@@ -344,6 +293,7 @@ class Scheduler:
                 if (
                     token_id in request.end_token_ids
                     or len(all_token_ids) >= request.max_num_tokens
+                    or request.repetition_detection is not None
                 ):
                     stop = check_stop(request)
                     if stop is not None:
@@ -353,16 +303,22 @@ class Scheduler:
             if result.logprobs:
                 output.logprobs = result.logprobs.get(request.request_id)
             if num_before == request.num_prompt_tokens:
-                _add_first_facts(output, request)
-            if stop is None and request.request_id in must_end:
-                stop = FinishReason.STOP, None
+                add_first_facts(output, request)
+            if stop is None and request.has_grammar:
+                stop = self._stop_of_grammar(request.request_id, token_ids)
             if stop is not None:
                 self._end(request)
                 ended = True
-                _add_end(output, request, stop, num_before)
+                add_end(output, request, stop, num_before)
         if ended:
             self._drop_ended_from_running()
         return outputs
+
+    def _stop_of_grammar(
+        self, request_id: str, token_ids: list[int]
+    ) -> tuple[FinishReason, int | None] | None:
+        must_end = self._structured_output.accept(request_id, token_ids)
+        return (FinishReason.STOP, None) if must_end else None
 
     def take_outputs(self) -> list[EngineCoreOutput]:
         """The last outputs of requests that ended outside a step."""
@@ -375,12 +331,12 @@ class Scheduler:
             num_running_reqs=len(self._running),
             num_waiting_reqs=len(self._waiting),
             kv_cache_usage=self._kv.usage,
-            prefix_cache=PrefixCacheStats(self._prefix_queries, self._prefix_hits),
+            prefix_cache=self._waiting.take_prefix_stats(),
             num_preemptions=self._num_preemptions,
-            num_scheduled_tokens=self._last_num_scheduled_tokens,
+            num_scheduled_tokens=self.last_step_load.num_tokens,
         )
-        self._prefix_queries = self._prefix_hits = self._num_preemptions = 0
-        self._last_num_scheduled_tokens = 0
+        self._num_preemptions = 0
+        self.last_step_load = StepLoad()
         self._has_news = False
         return stats
 
@@ -388,9 +344,7 @@ class Scheduler:
         self, new: dict[str, list[TokenLogprobs | None]], requests: Iterable[Request]
     ) -> None:
         for request in requests:
-            # one that was preempted meanwhile starts again
-            if request.status is RequestStatus.RUNNING:
-                request.prompt_logprobs += new.get(request.request_id, ())
+            request.prompt_logprobs += new.get(request.request_id, ())
 
     def _end(self, request: Request) -> None:
         """Frees what a request holds. Its last output is the caller's business."""
@@ -415,7 +369,6 @@ class Scheduler:
         What they should have written into blocks is not there. Blocks that became findable with the
         step lose their names; requests that found them already compute everything again.
         """
-        spoiled: set[int] = set()
         for request in step.requests:
             message = failed.get(request.request_id)
             if message is not None and not request.is_finished:
@@ -423,60 +376,29 @@ class Scheduler:
                 level = logging.INFO if is_request_error else logging.ERROR
                 logger.log(level, "Request %s failed: %s", request.request_id, message)
                 self._end(request)
-                last = _last_output(request, FinishReason.ERROR, message)
+                last = last_output(request, FinishReason.ERROR, message)
                 last.is_request_error = is_request_error
                 self._ended.append(last)
-                spoiled |= self._unname_unproven(request, step)
         self._drop_ended_from_running()
+        unproven = (step, *self._in_flight)
+        spoiled: set[int] = set()
+        for request in {request for part in unproven for request in part.requests}:
+            # what those who have left since had read, nobody knows any more
+            if request.status is not RequestStatus.RUNNING:
+                spoiled |= self._disown(request, unproven)
         while spoiled:  # who holds a spoiled block has spoiled those it has computed since
             holders = [r for r in self._running if self._kv.holds_any(r, spoiled)]
             spoiled = set()
             for request in reversed(holders):
                 self._preempt(request)
-                request.num_pending_samples = 0
-                for unproven in (step, *self._in_flight):
-                    unproven.void.add(request)
-                spoiled |= self._unname_unproven(request, step)
+                spoiled |= self._disown(request, unproven)
 
-    def _unname_unproven(self, request: Request, step: ScheduledStep) -> set[int]:
-        """Takes back the names that a request's blocks got with `step` or a later one."""
-        blocks = [b for s in (step, *self._in_flight) for b in s.named.get(request, ())]
-        return self._kv.unname(blocks)
-
-
-def _events(request: Request) -> RequestEvents:
-    return RequestEvents(request.queued_s, request.scheduled_s, request.num_preemptions)
-
-
-def _last_output(request: Request, reason: FinishReason, error: str | None) -> EngineCoreOutput:
-    return EngineCoreOutput(
-        request.request_id,
-        [],
-        finish_reason=reason,
-        num_cached_tokens=request.num_cached_tokens or 0,
-        events=_events(request),
-        error=error,
-    )
-
-
-def _add_first_facts(output: EngineCoreOutput, request: Request) -> None:
-    output.num_cached_tokens = request.num_cached_tokens or 0
-    output.events = _events(request)
-    output.prompt_logprobs = request.prompt_logprobs or None
-
-
-def _add_end(
-    output: EngineCoreOutput,
-    request: Request,
-    stop: tuple[FinishReason, int | None],
-    num_tokens_before: int,
-) -> None:
-    output.finish_reason, output.stop_reason = stop
-    output.new_token_ids = request.all_token_ids[num_tokens_before:]  # none behind the end
-    if request.max_tokens == 0:  # only the prompt was wanted
-        output.new_token_ids = []
-        output.finish_reason, output.stop_reason = FinishReason.LENGTH, None
-    if output.logprobs is not None:
-        output.logprobs = output.logprobs[: len(output.new_token_ids)]
-    output.num_cached_tokens = request.num_cached_tokens or 0
-    output.events = _events(request)
+    def _disown(self, request: Request, unproven: Collection[ScheduledStep]) -> set[int]:
+        """Takes back everything that came of a request that does not run: the tokens on their way,
+        and the names its blocks got. Returns those of the blocks that somebody holds."""
+        request.num_pending_samples = 0
+        if not request.num_output_tokens:
+            request.prompt_logprobs.clear()
+        for step in unproven:
+            step.void.add(request)
+        return self._kv.unname([b for step in unproven for b in step.named.get(request, ())])

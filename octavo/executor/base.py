@@ -49,7 +49,9 @@ class Executor(ABC):
 
     @abstractmethod
     def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
-        """Runs one step. The future holds the workers' exception when the step could not run."""
+        """Takes one step; steps run one after the other, in this order. With a depth of more than
+        one it returns before the step is done. The future holds the workers' exception when the
+        step could not run."""
 
     @abstractmethod
     def notes(self) -> list[str]:

@@ -1,17 +1,25 @@
 """`UniprocExecutor`: the worker lives in this process; a step is a function call.
 
+With a depth of more than one, steps compute on a thread of their own, and the caller's thread
+prepares the next one meanwhile (native code does not hold the interpreter).
+
 Runs in: EngineCore. Owns: the worker. Knows nothing of: models, kernels.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from octavo.errors import EngineDead
 from octavo.executor.base import Executor
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.transport.process_name import name_thread
 from octavo.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 
 class UniprocExecutor(Executor):
@@ -19,10 +27,12 @@ class UniprocExecutor(Executor):
 
     Args:
         worker: not loaded yet.
+        depth: steps that may be on their way at the same time.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, *, depth: int = 1) -> None:
         self._worker = worker
+        self._thread = _step_thread() if depth > 1 else None
         self._is_shut_down = False
 
     def load(self) -> None:
@@ -43,7 +53,10 @@ class UniprocExecutor(Executor):
     def execute_model(self, scheduled: SchedulerOutput) -> Future[ModelRunnerOutput]:
         result: Future[ModelRunnerOutput] = Future()
         try:
-            result.set_result(self._worker.execute_model(scheduled))
+            step = self._worker.prepare(scheduled)
+            if self._thread is not None:
+                return self._thread.submit(self._worker.run, step)
+            result.set_result(self._worker.run(step))
         except Exception as error:
             result.set_exception(error)
         return result
@@ -61,4 +74,14 @@ class UniprocExecutor(Executor):
     def shutdown(self) -> None:
         if not self._is_shut_down:
             self._is_shut_down = True
+            if self._thread is not None:
+                self._worker.abort()  # nobody waits for the steps on their way
+                self._thread.shutdown(wait=True)
             self._worker.shutdown()
+
+
+def _step_thread() -> ThreadPoolExecutor:
+    # rare: by default steps run on the caller's thread
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, initializer=name_thread, initargs=("octavo-steps",))

@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from octavo.config.engine import EngineConfig, ModelConfig
+from octavo.config.engine import EngineConfig, KVEventsConfig, ModelConfig
 from octavo.errors import EngineDead, GenerationFailed, InvalidParameter, NotReady
 from octavo.frontend.admission import AdmissionControl
+from octavo.frontend.beam_search import begin_search, step_params
+from octavo.frontend.beam_search_stream import run_beam_search
 from octavo.frontend.core_client import AsyncCoreClient
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
@@ -27,7 +29,7 @@ from octavo.frontend.request_stream import RequestStream
 from octavo.messages.engine import EngineCoreOutputs, Ready
 from octavo.metrics.stats import StatsRecorder
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.transport.process_name import name_thread
 
 if TYPE_CHECKING:
@@ -88,6 +90,7 @@ class AsyncLLM:
         self._is_closed = False
         self._idle: asyncio.Future[None] | None = None  # set when a drain is complete
         self._last_heard_s = 0.0
+        self._kv_event_sources: dict[int, KVEventsConfig] = {}
 
     # facts
 
@@ -134,6 +137,11 @@ class AsyncLLM:
         """Requests in the core, each of a request's `n` outputs counted."""
         return self._output.num_unfinished_requests
 
+    @property
+    def kv_event_sources(self) -> Mapping[int, KVEventsConfig]:
+        """Number of an engine -> where it publishes events of its prefix cache, if it does."""
+        return self._kv_event_sources
+
     def is_stalled(self) -> bool:
         """True if the core has work and has said nothing for `stall_limit_s`."""
         return (
@@ -148,6 +156,8 @@ class AsyncLLM:
         assert self._output_task is None, "AsyncLLM was started already"
         loop = asyncio.get_running_loop()
         self._input.set_limits(ready.max_model_len, ready.kv_cache_size_tokens)
+        if ready.kv_events is not None:
+            self._kv_event_sources[ready.engine_index] = ready.kv_events
         self._dead = loop.create_future()
         self._last_heard_s = self._clock()
         self._client.start()
@@ -243,6 +253,44 @@ class AsyncLLM:
             raise
         return stream
 
+    async def add_beam_search(
+        self,
+        prompt: Prompt,
+        params: BeamSearchParams,
+        request_id: str,
+        *,
+        priority: int = 0,
+        cache_salt: str | None = None,
+    ) -> RequestStream:
+        """Checks everything and starts the search; its stream gives one output, at the end.
+
+        Raises:
+            RequestError, Overloaded, NotReady, EngineDead: as `add_request`.
+        """
+        self._check_open()
+        self._admission.check_requests(self._output.num_unfinished_requests, params.beam_width)
+        if isinstance(prompt, TextPrompt):
+            self._input.check_text(prompt.text)
+            token_ids = await self.tokenize(
+                prompt.text, add_special_tokens=prompt.add_special_tokens
+            )
+            prompt = TokensPrompt(token_ids, prompt.text)
+        search = begin_search(self._input, prompt, params, request_id)
+        one = step_params(params)
+
+        async def add(beam: TokensPrompt, beam_id: str) -> RequestStream:
+            return await self.add_request(
+                beam, one, beam_id, priority=priority, cache_salt=cache_salt
+            )
+
+        return run_beam_search(
+            search,
+            add,
+            request_id=request_id,
+            prompt=prompt.text,
+            tokenizer=self._tokenizer,
+        )
+
     async def generate(
         self,
         prompt: Prompt,
@@ -278,14 +326,17 @@ class AsyncLLM:
         """Ends a request: its caller gets what there is, with finish reason `abort`."""
         self._abort(request_id, is_consumer_there=True)
 
-    async def reset_prefix_cache(self) -> bool:
+    async def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use.
+
+        Args:
+            preempt_running: take running requests their blocks; they compute everything again.
 
         Raises:
             EngineDead: the core is gone.
         """
         self._check_alive()
-        return bool(await self._client.call("reset_prefix_cache"))
+        return bool(await self._client.call("reset_prefix_cache", preempt_running))
 
     # inside
 

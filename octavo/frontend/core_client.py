@@ -60,7 +60,7 @@ class EngineCore(Protocol):
     @property
     def has_work(self) -> bool: ...
 
-    def reset_prefix_cache(self) -> bool: ...
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool: ...
 
     def shutdown(self) -> None: ...
 
@@ -84,9 +84,9 @@ class InprocClient:
         """Computes one step; None if it had nothing to say."""
         return self._core.step()
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
-        return self._core.reset_prefix_cache()
+        return self._core.reset_prefix_cache(preempt_running=preempt_running)
 
     def close(self) -> None:
         """Ends the core."""

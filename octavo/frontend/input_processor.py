@@ -15,22 +15,27 @@ import logging
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.config.engine import ModelConfig
 from octavo.errors import InvalidParameter, PromptTooLong
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import MAX_LOGIT_BIAS, SamplingParams
+from octavo.wording import first_line, shown
+
+if TYPE_CHECKING:
+    from octavo.sample.logits_processor import LogitsProcessor
 
 logger = logging.getLogger(__name__)
 
 MAX_BAD_WORDS = 128
 MAX_BAD_WORDS_TOKENS = 1024
 MAX_BAD_WORDS_CHARACTERS = 65536
-MAX_LOGIT_BIAS = 100.0
 #: of texts that need not fit in the window; tokenising takes up to a second per million
 MAX_TEXT_CHARACTERS = 1_000_000
+MAX_SALT_CHARACTERS = 128
+_SALT_FORBIDDEN = frozenset("@/\\\0")  # caches outside build paths and keys of salts
 
 
 class InputTokenizer(Protocol):
@@ -69,6 +74,12 @@ class InputProcessor:
         self._clock = clock
         self.max_model_len = model.max_model_len
         self._kv_cache_size_tokens: int | None = None
+        self._processors: list[type[LogitsProcessor]] = []
+        if model.logits_processors:
+            # here: foreign code, and numpy, only where they are asked for
+            from octavo.sample.logits_processor import load_logits_processors
+
+            self._processors = load_logits_processors(model.logits_processors)
 
     def set_limits(self, max_model_len: int, kv_cache_size_tokens: int) -> None:
         """Takes what the core knows after it has planned its memory."""
@@ -122,7 +133,7 @@ class InputProcessor:
         """
         tokenizer = self._need_tokenizer("prompt", "send token ids")
         ids = tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
-        return TokensPrompt(ids, prompt.text)
+        return TokensPrompt(ids, prompt.text, prompt.cache_salt)
 
     def process(
         self,
@@ -135,14 +146,18 @@ class InputProcessor:
     ) -> EngineCoreRequest:
         """One request with everything checked; `params` itself is not changed.
 
+        Args:
+            cache_salt: instead of the prompt's own.
+
         Raises:
             InvalidParameter, PromptTooLong: with the name of the offending field.
         """
         params = self.complete_params(params)
+        salt = _checked_salt(prompt.cache_salt if cache_salt is None else cache_salt)
         if isinstance(prompt, TextPrompt):
             self.check_text(prompt.text)
             prompt = self.encode(prompt)
-        token_ids = self._checked_prompt(prompt.token_ids)
+        token_ids = self._checked_prompt(prompt.token_ids, is_alone=params.max_tokens == 0)
         if prompt.text is not None:
             self._warn_of_two_bos(token_ids, request_id)
         params.max_tokens = self._max_tokens(len(token_ids), params.max_tokens)
@@ -160,7 +175,7 @@ class InputProcessor:
             arrival_time_s=self._clock(),
             eos_token_ids=self._eos_token_ids,
             priority=priority,
-            cache_salt=cache_salt,
+            cache_salt=salt,
         )
 
     def complete_params(self, params: SamplingParams) -> SamplingParams:
@@ -170,8 +185,6 @@ class InputProcessor:
             InvalidParameter: a value does not fit.
         """
         params = copy.copy(params)
-        if params.max_tokens == 0:
-            raise InvalidParameter("max_tokens must be at least 1, got 0.", param="max_tokens")
         if params.max_tokens is not None and params.max_tokens > self.max_model_len:
             raise InvalidParameter(
                 f"max_tokens={params.max_tokens} cannot be greater than "
@@ -192,14 +205,28 @@ class InputProcessor:
             }
         if params.allowed_token_ids:
             self._check_ids("allowed_token_ids", params.allowed_token_ids)
+        if params.logprob_token_ids:
+            self._check_ids("logprob_token_ids", params.logprob_token_ids)
+            params.logprobs = len(params.logprob_token_ids)
         if params.stop_token_ids:
+            params.stop_token_ids = list(dict.fromkeys(params.stop_token_ids))
             self._check_ids("stop_token_ids", params.stop_token_ids)
         if params.stop_strings:
             self._need_tokenizer("stop", "use stop_token_ids")
         if params.bad_words:
             params.bad_words_token_ids = self._encode_bad_words(params.bad_words)
         self._check_any_is_allowed(params)
+        self._ask_processors(params)
         return params
+
+    def _ask_processors(self, params: SamplingParams) -> None:
+        for processor in self._processors:
+            try:
+                processor.validate_params(params)
+            except ValueError as error:
+                raise InvalidParameter(
+                    f"vllm_xargs: {first_line(error)} (parameter=vllm_xargs)", param="vllm_xargs"
+                ) from error
 
     def _check_any_is_allowed(self, params: SamplingParams) -> None:
         """Some token can be the first one."""
@@ -229,7 +256,8 @@ class InputProcessor:
             )
         return self._tokenizer
 
-    def _checked_prompt(self, token_ids: Sequence[int]) -> list[int]:
+    def _checked_prompt(self, token_ids: Sequence[int], *, is_alone: bool) -> list[int]:
+        """A prompt that fits; one that is alone (`max_tokens` of 0) may fill the window."""
         ids = list(token_ids)
         if not ids:
             raise InvalidParameter(
@@ -237,7 +265,7 @@ class InputProcessor:
             )
         self._check_ids("prompt", ids)
         num, window = len(ids), self.max_model_len
-        if num >= window:
+        if num > window or (num == window and not is_alone):
             if num > window:
                 message = (
                     f"This model's maximum context length is {window} tokens. However, your prompt "
@@ -261,8 +289,9 @@ class InputProcessor:
         room = self.max_model_len - num_prompt_tokens
         wanted = room if max_tokens is None else min(max_tokens, room)
         capacity = self._kv_cache_size_tokens
-        if capacity is None or num_prompt_tokens + wanted - 1 <= capacity:
-            return wanted  # the last token is never an input: it needs no place in the cache
+        # the last generated token is never an input: it needs no place in the cache
+        if capacity is None or num_prompt_tokens + max(wanted - 1, 0) <= capacity:
+            return wanted
         kv_room = capacity - num_prompt_tokens + 1
         if kv_room < 1:
             raise PromptTooLong(
@@ -337,10 +366,15 @@ class InputProcessor:
             stripped = word.lstrip()
             plain = tokenizer.encode(stripped, add_special_tokens=False)
             spaced = tokenizer.encode(" " + stripped, add_special_tokens=False)
+            if not plain:
+                raise InvalidParameter(
+                    "bad_words entries must tokenize to at least one token. (parameter=bad_words, "
+                    f"value={shown(word)})",
+                    param="bad_words",
+                )
             sequences.append(plain)
             if len(spaced) == len(plain) and spaced[:1] != plain[:1]:
                 sequences.append(spaced)
-        sequences = [sequence for sequence in sequences if sequence]
         num_tokens = sum(map(len, sequences))
         if num_tokens > MAX_BAD_WORDS_TOKENS:
             raise InvalidParameter(
@@ -358,3 +392,23 @@ class InputProcessor:
                 "add_special_tokens=false if that is not meant.",
                 request_id,
             )
+
+
+def _checked_salt(salt: str | None) -> str | None:
+    """The salt, which must be fit for a name.
+
+    Raises:
+        InvalidParameter: it is not.
+    """
+    if salt is None or (
+        isinstance(salt, str)
+        and 0 < len(salt) <= MAX_SALT_CHARACTERS
+        and _SALT_FORBIDDEN.isdisjoint(salt)
+        and not any("\ud800" <= character <= "\udfff" for character in salt)
+    ):
+        return salt
+    raise InvalidParameter(
+        f"cache_salt must be a text of 1 to {MAX_SALT_CHARACTERS} characters without '@', '/', "
+        f"'\\\\' and NUL, got {shown(salt)}. (parameter=cache_salt)",
+        param="cache_salt",
+    )

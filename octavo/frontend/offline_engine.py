@@ -17,13 +17,14 @@ import msgspec
 
 from octavo.config.engine import EngineConfig
 from octavo.errors import EngineDead
+from octavo.frontend.beam_search import begin_search, candidates_of, step_params
 from octavo.frontend.core_client import InprocClient
 from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import Prompt
 from octavo.messages.engine import Ready
 from octavo.outputs import RequestOutput
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
 if TYPE_CHECKING:
     from octavo.tokenizer.tokenizer import Tokenizer
@@ -113,9 +114,36 @@ class OfflineEngine:
             raise
         return [sink.outputs[request.request_id] for request, _ in requests]
 
-    def reset_prefix_cache(self) -> bool:
+    def beam_search(
+        self, prompts: Sequence[Prompt], params: BeamSearchParams
+    ) -> list[RequestOutput]:
+        """The best outputs of each prompt; the beams of all prompts are batched.
+
+        Raises:
+            RequestError, GenerationFailed, EngineDead: as `run`.
+        """
+        names = [f"beam-search-{next(self._ids)}" for _ in prompts]
+        searches = [
+            begin_search(self._input, prompt, params, name)
+            for prompt, name in zip(prompts, names, strict=True)
+        ]
+        one = step_params(params)
+        while open_searches := [search for search in searches if not search.is_done]:
+            beams = [search.prompts() for search in open_searches]
+            flat = [beam for of_one in beams for beam in of_one]
+            outputs = iter(self.run(flat, [one] * len(flat)))
+            for search, of_one in zip(open_searches, beams, strict=True):
+                search.advance([candidates_of(next(outputs)) for _ in of_one])
+        return [
+            RequestOutput(
+                name, prompt.text, search.prompt_token_ids, search.best(self.tokenizer), True
+            )
+            for name, prompt, search in zip(names, prompts, searches, strict=True)
+        ]
+
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
-        return self._client.reset_prefix_cache()
+        return self._client.reset_prefix_cache(preempt_running=preempt_running)
 
     def close(self) -> None:
         """Frees the model. Idempotent."""

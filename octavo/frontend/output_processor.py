@@ -27,6 +27,8 @@ from octavo.messages.engine import (
     FinishReason,
 )
 from octavo.metrics.stats import IterationStats
+from octavo.outputs import FlatLogprobs, LogprobsList
+from octavo.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +48,7 @@ class OutputProcessor:
 
     Args:
         tokenizer: None if there is none (`--skip-tokenizer-init`): outputs have no text.
-        stream_interval: tokens per delta, after the first one.
+        stream_interval: tokens per delta, after the first one; requests may ask for more.
         clock: seconds of `time.monotonic()`.
     """
 
@@ -102,7 +104,7 @@ class OutputProcessor:
                 index,
                 child.request_id,
                 self._make_detokenizer(request),
-                has_logprobs=params.logprobs is not None,
+                logprobs=_logprobs_list(params),
             )
             state.child_ids.append(child.request_id)
         self._num_prefill_tokens += len(children) * len(request.prompt_token_ids)
@@ -216,9 +218,11 @@ class OutputProcessor:
             output.token_ids += token_ids
             if logprobs is not None and output.logprobs is not None:
                 assert output.cumulative_logprob is not None
-                output.logprobs += self._logprobs.decode_all(logprobs)
+                output.logprobs.extend(self._logprobs.decode_all(logprobs))
                 output.cumulative_logprob += sum(position.logprobs[0] for position in logprobs)
             self._count(output, len(token_ids), step_s, now_s)
+        elif reason is FinishReason.LENGTH and output.request.max_tokens == 0:
+            self._count_prompt(output)
 
         if final_stop_string is not None:
             if reason is None:
@@ -228,7 +232,7 @@ class OutputProcessor:
             output.finish(reason, stop_reason)
         elif not token_ids:
             return
-        output.emit(self._stream_interval)
+        output.emit(max(self._stream_interval, output.request.stream_interval))
         if output.finish_reason is not None:
             self._forget(output, now_s)
 
@@ -249,14 +253,19 @@ class OutputProcessor:
             times.first_token_s = step_s
             self._num_prefill_tokens -= len(request.prompt_token_ids)
             iteration.time_to_first_token_s.append(now_s - request.arrival_s)
-            if output.index == 0:  # the prompt counts once
-                iteration.num_prompt_tokens += len(request.prompt_token_ids)
-                iteration.num_cached_tokens += request.num_cached_tokens or 0
+            self._count_prompt(output)
         else:
             iteration.inter_token_latency_s.append(step_s - times.last_token_s)
         times.last_token_s = step_s
         times.num_generation_tokens += num_tokens
         iteration.num_generation_tokens += num_tokens
+
+    def _count_prompt(self, output: OutputState) -> None:
+        """The prompt has been computed; it counts once for all outputs."""
+        if output.index == 0:
+            request, iteration = output.request, self._iteration
+            iteration.num_prompt_tokens += len(request.prompt_token_ids)
+            iteration.num_cached_tokens += request.num_cached_tokens or 0
 
     def _fail_request(
         self, failed: OutputState, error: OctavoError, now_s: float, aborts: list[str]
@@ -282,3 +291,10 @@ class OutputProcessor:
         if request.num_unfinished == 0:
             del self._requests[request.request_id]
             iteration.completed.append((request.n, request.max_num_tokens))
+
+
+def _logprobs_list(params: SamplingParams) -> LogprobsList | None:
+    """Where a request's logprobs are gathered; None: it wants none."""
+    if params.logprobs is None:
+        return None
+    return FlatLogprobs() if params.flat_logprobs else []

@@ -12,7 +12,13 @@ from typing import Protocol
 from octavo.frontend.detokenizer import Detokenizer
 from octavo.messages.engine import EngineCoreRequest, FinishReason
 from octavo.metrics.stats import FinishedRequestStats
-from octavo.outputs import CompletionOutput, PositionLogprobs, RequestMetrics, RequestOutput
+from octavo.outputs import (
+    CompletionOutput,
+    LogprobsList,
+    PositionLogprobs,
+    RequestMetrics,
+    RequestOutput,
+)
 from octavo.sampling_params import RequestOutputKind
 
 #: `CompletionOutput.finish_reason` is a word
@@ -48,6 +54,7 @@ class RequestState:
         "prompt_token_ids",
         "request_id",
         "sink",
+        "stream_interval",
     )
 
     def __init__(
@@ -60,6 +67,7 @@ class RequestState:
         self.prompt_token_ids = request.prompt_token_ids
         self.sink = sink
         self.kind = params.output_kind
+        self.stream_interval = params.stream_interval or 1
         self.n = params.n
         self.max_tokens = params.max_tokens
         self.arrival_s = arrival_s  # time.monotonic()
@@ -98,7 +106,7 @@ class OutputState:
         child_id: str,
         detokenizer: Detokenizer | None,
         *,
-        has_logprobs: bool,
+        logprobs: LogprobsList | None,
     ) -> None:
         self.request = request
         self.index = index
@@ -106,10 +114,8 @@ class OutputState:
         self.detokenizer = detokenizer
         #: all tokens so far; with DELTA those not yet emitted
         self.token_ids: list[int] = []
-        self.logprobs: list[PositionLogprobs] | None = (
-            [] if has_logprobs else None
-        )  # like token_ids
-        self.cumulative_logprob: float | None = 0.0 if has_logprobs else None
+        self.logprobs = logprobs  # like token_ids
+        self.cumulative_logprob: float | None = None if logprobs is None else 0.0
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.metrics = RequestMetrics(arrival_time_s=request.arrival_time_s)
@@ -172,7 +178,7 @@ class OutputState:
         completion = self._completion(text, self.token_ids, self.logprobs)
         self.token_ids = []
         if self.logprobs is not None:
-            self.logprobs = []
+            self.logprobs = self.logprobs[:0]
         self.num_emitted += 1
         return completion
 
@@ -181,11 +187,11 @@ class OutputState:
         token_ids, logprobs = self.token_ids, self.logprobs
         if not is_finished:  # the caller keeps it while ours grows
             token_ids = token_ids.copy()
-            logprobs = None if logprobs is None else logprobs.copy()
+            logprobs = None if logprobs is None else logprobs[:]
         return self._completion(text, token_ids, logprobs)
 
     def _completion(
-        self, text: str, token_ids: list[int], logprobs: list[PositionLogprobs] | None
+        self, text: str, token_ids: list[int], logprobs: LogprobsList | None
     ) -> CompletionOutput:
         reason = self.finish_reason
         return CompletionOutput(

@@ -178,7 +178,10 @@ def _append(old: CompletionOutput, new: CompletionOutput) -> None:
     old.text += new.text
     old.token_ids += new.token_ids
     if new.logprobs is not None:
-        old.logprobs = (old.logprobs or []) + new.logprobs
+        if old.logprobs is None:
+            old.logprobs = new.logprobs
+        else:
+            old.logprobs.extend(new.logprobs)
     old.cumulative_logprob = new.cumulative_logprob
     old.finish_reason = new.finish_reason
     old.stop_reason = new.stop_reason

@@ -14,6 +14,7 @@ import msgspec
 from octavo.config.engine import EngineConfig
 from octavo.core.engine_core_proc import run_engine_core
 from octavo.launch.executors import make_executor
+from octavo.launch.kv_events import make_kv_event_publisher
 from octavo.log import LogSettings, configure_logging
 from octavo.transport.child import child_args
 
@@ -26,4 +27,8 @@ def main() -> None:
     def configure(config: EngineConfig) -> None:
         configure_logging(settings, process_name="EngineCore")
 
-    sys.exit(run_engine_core(args, make_executor, configure=configure))
+    sys.exit(
+        run_engine_core(
+            args, make_executor, make_kv_events=make_kv_event_publisher, configure=configure
+        )
+    )

@@ -20,7 +20,10 @@ def make_executor(config: EngineConfig) -> Executor:
 
 
 def _uniproc(config: EngineConfig) -> Executor:
-    return UniprocExecutor(Worker(config.model, config.scheduler, config.device))
+    return UniprocExecutor(
+        Worker(config.model, config.scheduler, config.device, cache_dtype=config.cache.cache_dtype),
+        depth=config.scheduler.depth,
+    )
 
 
 #: `--distributed-executor-backend` -> its executor

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 
 from octavo.config.args import EngineArgs
+from octavo.config.engine import EngineConfig
 from octavo.core.engine_core import EngineCore
 from octavo.envs import read_environ
 from octavo.frontend.core_client import InprocClient
@@ -16,6 +17,7 @@ from octavo.frontend.offline_engine import OfflineEngine
 from octavo.launch.chat_template import chat_template_of
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.executors import make_executor
+from octavo.launch.kv_events import make_kv_event_publisher
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 
@@ -32,11 +34,20 @@ def build_in_process(args: EngineArgs) -> tuple[OfflineEngine, ChatTemplate | No
     env = read_environ()
     for warning in (*args.warnings, *env.warnings):
         logger.warning("%s", warning)
-    config = find_engine_config(args, env)
+    return engine_of(find_engine_config(args, env))
+
+
+def engine_of(config: EngineConfig) -> tuple[OfflineEngine, ChatTemplate | None]:
+    """The same for a configuration that is there already.
+
+    Raises:
+        ConfigError: the chat template is broken.
+        StartupError: the model cannot be loaded.
+    """
     for note in config.notes:
         logger.info("%s", note)
     model = config.model
     tokenizer = None if model.skip_tokenizer_init else load_tokenizer(model.tokenizer_path)
-    core = EngineCore(config, make_executor(config))
+    core = EngineCore(config, make_executor(config), kv_events=make_kv_event_publisher(config))
     engine = OfflineEngine(config, tokenizer, InprocClient(core), core.ready)
     return engine, chat_template_of(model, tokenizer)

@@ -12,6 +12,7 @@ from enum import IntEnum
 
 import msgspec
 
+from octavo.config.engine import KVEventsConfig
 from octavo.sampling_params import SamplingParams
 
 
@@ -22,9 +23,14 @@ class FinishReason(IntEnum):
     LENGTH = 1
     ABORT = 2
     ERROR = 3
+    REPETITION = 4  # `repetition_detection` found one
 
     def __str__(self) -> str:
         return self.name.lower()
+
+
+#: `stop_reason` of a request that ended for repeating itself
+REPETITION_DETECTED = "repetition_detected"
 
 
 class RequestKind(IntEnum):
@@ -35,6 +41,14 @@ class RequestKind(IntEnum):
     UTILITY = 2  # body: UtilityCall
     SHUTDOWN = 3  # body: Shutdown
     CONFIG = 4  # body: EngineConfig, once, as the answer to Hello
+
+
+class Adapter(msgspec.Struct, array_like=True, frozen=True):
+    """A LoRA adapter: its number here, the name clients use, and where it was read from."""
+
+    id: int
+    name: str
+    path: str
 
 
 class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
@@ -53,6 +67,20 @@ class EngineCoreRequest(msgspec.Struct, array_like=True, gc=False):
     priority: int = 0
     cache_salt: str | None = None
     client_index: int = 0
+    adapter: Adapter | None = None
+
+
+class StepTimes(msgspec.Struct, array_like=True):
+    """Where a core's time went since its start: answer to the utility call `step_times`.
+
+    With one step on its way at a time, everything but `backend_s` is what the engine itself costs;
+    with two, `step_s` also holds the waiting for the backend.
+    """
+
+    num_steps: int = 0
+    step_s: float = 0.0  # in `EngineCore.step`
+    backend_s: float = 0.0  # of it, in the backend: kernels
+    io_s: float = 0.0  # with messages: receiving, decoding, encoding, sending
 
 
 class UtilityCall(msgspec.Struct, array_like=True):
@@ -96,7 +124,8 @@ class EngineCoreOutput(msgspec.Struct, array_like=True, gc=False):
     request_id: str
     new_token_ids: list[int]
     finish_reason: FinishReason | None = None
-    stop_reason: int | None = None  # the stop token id that ended it (not for EOS)
+    # the stop token id that ended it (not for EOS), or REPETITION_DETECTED
+    stop_reason: int | str | None = None
     logprobs: list[TokenLogprobs] | None = None  # one per new token
     # of the whole prompt, with the first output; first prompt token: None
     prompt_logprobs: list[TokenLogprobs | None] | None = None
@@ -163,7 +192,8 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
     """Core -> front end: it can answer a completion now.
 
     `max_model_len` may be lower than asked (see the window rule in the memory plan); `notes` is
-    what the core has logged about its plan; `phases` is its share of the start-up table.
+    what the core has logged about its plan; `phases` is its share of the start-up table;
+    `kv_events` says where events of the prefix cache are published.
     """
 
     engine_index: int
@@ -176,6 +206,7 @@ class Ready(msgspec.Struct, array_like=True, tag="ready"):
     dtype: str
     notes: list[str] = []
     phases: list[PhaseTiming] = []
+    kv_events: KVEventsConfig | None = None
 
 
 class StartFailed(msgspec.Struct, array_like=True, tag="failed"):

@@ -15,12 +15,13 @@ class KVCacheSpec(msgspec.Struct, frozen=True, array_like=True):
     num_kv_heads: int
     k_head_dim: int
     v_head_dim: int
-    dtype: str  # bfloat16, float32, int8
+    dtype: str  # a key of DTYPE_BYTES
     sliding_window: int | None = None
 
     def bytes_per_token(self) -> int:
-        """Bytes of K and V of one token in this layer."""
-        return self.num_kv_heads * (self.k_head_dim + self.v_head_dim) * DTYPE_BYTES[self.dtype]
+        """Bytes of K and V of one token in this layer, scales included."""
+        values = (self.k_head_dim + self.v_head_dim) * DTYPE_BYTES[self.dtype]
+        return self.num_kv_heads * (values + SCALE_BYTES.get(self.dtype, 0))
 
 
 class KVCacheGroup(msgspec.Struct, frozen=True, array_like=True):
@@ -49,4 +50,7 @@ class MemoryReport(msgspec.Struct, frozen=True, array_like=True):
     activation_bytes: int
 
 
-DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}
+#: element type of a cache -> bytes of one value
+DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "int8": 1, "fp8_e4m3": 1}
+#: element type -> bytes of the scales of one token and KV head: an f32 for K and one for V
+SCALE_BYTES = {"int8": 8, "fp8_e4m3": 8}

@@ -1,6 +1,7 @@
 """EngineCore <-> worker: what one step must compute and what came out.
 
-Full data of a request is sent once (`NewRequestData`), then only differences.
+Full data of a request is sent once (`NewRequestData`), then only what the worker cannot know: it
+counts by itself how far each request is computed.
 
 Written by: `octavo/core/scheduler.py` and `octavo/worker/model_runner.py`. Knows nothing of:
 sockets, HTTP, text.
@@ -26,14 +27,6 @@ class NewRequestData(msgspec.Struct, array_like=True, gc=False):
     eos_token_ids: list[int] = []  # masked while fewer than min_tokens are generated
 
 
-class RunningRequestData(msgspec.Struct, array_like=True, gc=False):
-    """A request the worker already knows: only what changed."""
-
-    request_id: str
-    new_block_ids: list[list[int]]  # per KV group, appended to its block table
-    num_computed_tokens: int
-
-
 class GrammarStep(msgspec.Struct, array_like=True):
     """Rows that a grammar constrains in this step: `mask[i]` (int32 bits over the vocabulary) is
     for `request_ids[i]`."""
@@ -49,7 +42,8 @@ class SchedulerOutput(msgspec.Struct, array_like=True):
     """
 
     new_requests: list[NewRequestData]
-    running_requests: list[RunningRequestData]
+    # of requests the worker knows, where their table grows: per KV group what is appended
+    new_block_ids: dict[str, list[list[int]]]
     num_scheduled_tokens: dict[str, int]  # request_id -> tokens computed in this step
     total_num_scheduled_tokens: int
     finished_request_ids: list[str]  # ended or preempted since the last step: forget their rows
@@ -66,3 +60,4 @@ class ModelRunnerOutput(msgspec.Struct, array_like=True):
     failed: dict[str, str] | None = None  # request_id -> one sentence; only these requests end
     # of the failed ones: those that failed because of what they asked for
     unservable: list[str] | None = None
+    backend_s: float = 0.0  # of the step's time: inside the backend

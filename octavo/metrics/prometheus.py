@@ -51,6 +51,7 @@ class Prometheus:
     def set_cache_info(self, cache: CacheConfig, ready: Ready) -> None:
         """Fills `vllm:cache_config_info` with what the ready core said."""
         info = {**msgspec.to_builtins(cache), "block_size": ready.block_size}
+        del info["prefix_hash_seed"]  # may be meant to be known to few
         info["num_gpu_blocks"] = ready.num_blocks
         info["kv_cache_size_tokens"] = ready.kv_cache_size_tokens
         self._cache_info.update({name: str(value) for name, value in info.items()})

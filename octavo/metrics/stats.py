@@ -17,7 +17,7 @@ class FinishedRequestStats(msgspec.Struct):
     """One ended output (each of a request's `n` counts). Times are seconds; None where the request
     ended before that phase was complete."""
 
-    finish_reason: str  # stop, length, abort, error
+    finish_reason: str  # stop, length, abort, error, repetition
     num_prompt_tokens: int
     num_cached_tokens: int
     num_generation_tokens: int

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 #: architecture -> module and class
 ARCHITECTURES: dict[str, str] = {
+    "Gemma3ForCausalLM": "octavo.models.gemma3:Gemma3ForCausalLM",
     "LlamaForCausalLM": "octavo.models.llama:LlamaForCausalLM",
+    "MistralForCausalLM": "octavo.models.mistral:MistralForCausalLM",
+    "Qwen2ForCausalLM": "octavo.models.qwen2:Qwen2ForCausalLM",
+    "Qwen3ForCausalLM": "octavo.models.qwen3:Qwen3ForCausalLM",
 }
 
 

@@ -18,6 +18,18 @@ from octavo.ops.interface import KVLayer, Ops, Tensor
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 
 
+def cache_element_type(cache_dtype: str, dtype: str) -> str:
+    """Element type of the cache: a key of `messages.kv_cache.DTYPE_BYTES`.
+
+    Args:
+        cache_dtype: as `--kv-cache-dtype`; "auto" follows the arithmetic.
+        dtype: as `--dtype`.
+    """
+    if cache_dtype == "auto":
+        return "float32" if dtype == "float32" else "bfloat16"
+    return "fp8_e4m3" if cache_dtype == "fp8" else cache_dtype
+
+
 class Network(msgspec.Struct, frozen=True):
     """The two segments as functions that call ops.
 

@@ -93,7 +93,8 @@ class Ops(Protocol):
 
     # ---- network
     def embed(self, weight: Weight, *, scale: float = 1.0) -> Tensor:
-        """[T, k]: row `input_ids[t]` of `weight`, times `scale`."""
+        """[T, k]: row `input_ids[t]` of `weight`, times `scale`, which a bf16 weight rounds to bf16
+        (as transformers does: such models were trained so)."""
         ...
 
     def linear(self, x: Tensor, weight: Weight, bias: Weight | None = None) -> Tensor:
@@ -188,8 +189,11 @@ class Ops(Protocol):
         ...
 
     # ---- sampling (recorded by octavo/sample, in its order)
-    def logprobs(self, logits: Tensor, *, processed: bool) -> None:
-        """Reports log-softmax of rows that asked: chosen or target id and the most likely ones."""
+    def logprobs(self, logits: Tensor, *, processed: bool, as_logits: bool = False) -> None:
+        """Reports log-softmax of rows that asked: chosen or target id and the most likely ones, or
+        the ids they asked for. `processed`: of the distribution that `sample` draws from, else of
+        the logits as they are here. `as_logits`: the logits themselves (processed: over
+        temperature)."""
         ...
 
     def penalize(self, logits: Tensor) -> Tensor:
@@ -198,6 +202,11 @@ class Ops(Protocol):
 
     def mask(self, logits: Tensor) -> Tensor:
         """-inf where a row's bit mask is 0."""
+        ...
+
+    def logits_hook(self, logits: Tensor) -> Tensor:
+        """What the step's `SamplingArrays.logits_hook` makes of the rows; as they are if it has
+        none."""
         ...
 
     def sample(self, logits: Tensor) -> None:

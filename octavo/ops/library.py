@@ -14,6 +14,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from ctypes import (
+    CFUNCTYPE,
     POINTER,
     Structure,
     c_char_p,
@@ -37,7 +38,7 @@ from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.platforms.cpu import ISA_FLAGS, cpu_facts
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 #: where the build puts the shared objects
 LIBRARY_DIR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
 #: all levels, best first
@@ -151,6 +152,8 @@ class OvSampling(Structure):
         ("state_row", c_void_p),
         ("target", c_void_p),
         ("num_logprobs", c_void_p),
+        ("report_offsets", c_void_p),
+        ("report_ids", c_void_p),
         ("repetition_penalty", c_void_p),
         ("presence_penalty", c_void_p),
         ("frequency_penalty", c_void_p),
@@ -162,6 +165,8 @@ class OvSampling(Structure):
         ("bias_values", c_void_p),
         ("mask_row", c_void_p),
         ("masks", c_void_p),
+        ("logits_hook", c_void_p),
+        ("hook_context", c_void_p),
     ]
 
 
@@ -176,6 +181,9 @@ class OvSampleOutput(Structure):
         ("logprob_ranks", c_void_p),
     ]
 
+
+#: `ov_sampling.logits_hook`: context, first row, rows, address of the logits, floats per row
+LOGITS_HOOK = CFUNCTYPE(None, c_void_p, c_int32, c_int32, c_void_p, c_int64)
 
 #: name in the header -> mirror
 STRUCTS: dict[str, type[Structure]] = {

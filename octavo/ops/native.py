@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from octavo.ops.backend import Network
+from octavo.ops.backend import Network, cache_element_type
 from octavo.ops.dequantize import dequantize
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Tensor, Weight
@@ -71,6 +71,13 @@ def input_type(kind: GGMLType) -> ElementType:
     if kind == GGMLType.F32:
         return ElementType.F32
     return ElementType.BF16 if kind == GGMLType.BF16 else ElementType.A8
+
+
+def round_to_bf16(value: float) -> float:
+    """The nearest bfloat16, ties to even."""
+    bits = int(np.float32(value).view(np.uint32))
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
+    return float(np.uint32(rounded).view(np.float32))
 
 
 class NativeOps:
@@ -186,6 +193,8 @@ class NativeOps:
     def embed(self, weight: Weight, *, scale: float = 1.0) -> Tensor:
         matrix = _linear(weight)
         out = self._new(Rows.T, matrix.k)
+        if matrix.input_type == ElementType.BF16:
+            scale = round_to_bf16(scale)
         self._emit(
             Instruction(Op.EMBED, Rows.T, outs=[out.operand], weights=[matrix.index], f=[scale])
         )
@@ -351,15 +360,19 @@ class NativeOps:
         return self._product(Op.LM_HEAD, x, weight, None)
 
     # ---- sampling
-    def logprobs(self, logits: Tensor, *, processed: bool) -> None:
+    def logprobs(self, logits: Tensor, *, processed: bool, as_logits: bool = False) -> None:
         source = self._read(logits)
-        self._emit(Instruction(Op.LOGPROBS, source.rows, [source.operand], i=[int(processed)]))
+        kind = [int(processed), int(as_logits)]
+        self._emit(Instruction(Op.LOGPROBS, source.rows, [source.operand], i=kind))
 
     def penalize(self, logits: Tensor) -> Tensor:
         return self._in_place(Op.PENALIZE, logits)
 
     def mask(self, logits: Tensor) -> Tensor:
         return self._in_place(Op.MASK, logits)
+
+    def logits_hook(self, logits: Tensor) -> Tensor:
+        return self._in_place(Op.LOGITS_HOOK, logits)
 
     def sample(self, logits: Tensor) -> None:
         source = self._read(logits)
@@ -385,6 +398,7 @@ class NativeBackend:
         spin_us: how long they spin for work before they sleep.
         cpus: one CPU per thread to pin it to; None: threads are not pinned.
         dtype: "auto", "float32" or "bfloat16".
+        cache_dtype: as `--kv-cache-dtype`.
         options: how programs become plans.
     """
 
@@ -396,13 +410,14 @@ class NativeBackend:
         spin_us: int,
         cpus: Sequence[int] | None = None,
         dtype: str,
+        cache_dtype: str = "auto",
         options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
     ) -> None:
         self._library = library
         self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
         self._num_threads = num_threads
         self._options = options
-        self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
+        self.kv_dtype = cache_element_type(cache_dtype, dtype)
         self.ops = NativeOps(library, self._pool, dtype)
 
     @property

@@ -10,7 +10,8 @@ Runs in: workers on CPU. Owns: the native plan, KV memory. Knows nothing of: req
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 import numpy as np
@@ -22,6 +23,7 @@ from octavo.ops.backend import KVPool
 from octavo.ops.fusion import fuse_program
 from octavo.ops.library import (
     ABI_VERSION,
+    LOGITS_HOOK,
     Library,
     NativeWeight,
     OvBuffer,
@@ -35,12 +37,19 @@ from octavo.ops.library import (
     OvVector,
     ThreadPool,
 )
-from octavo.ops.program import ElementType, Instruction, Operand, Program, Rows
+from octavo.ops.logits_hook import GuardedHook
+from octavo.ops.program import CacheType, Instruction, Operand, Program, Rows
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
 #: Logit rows per pass of the sample segment: a row of logits can be 1 MB.
 LOGIT_CHUNK = 32
-_ELEMENT_TYPES = {"float32": ElementType.F32, "bfloat16": ElementType.BF16}
+#: a key of `messages.kv_cache.DTYPE_BYTES` -> its number in the library
+CACHE_TYPES = {
+    "float32": CacheType.F32,
+    "bfloat16": CacheType.BF16,
+    "int8": CacheType.I8,
+    "fp8_e4m3": CacheType.F8_E4M3,
+}
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -64,7 +73,7 @@ class Plan:
         weights: the backend's packed weights, which instructions number.
         vocab_size: columns of the logits.
         max_tokens, max_requests: the largest step.
-        kv_dtype: "float32" or "bfloat16".
+        kv_dtype: element type of the cache: a key of `messages.kv_cache.DTYPE_BYTES`.
         options: see `PlanOptions`.
     """
 
@@ -88,13 +97,14 @@ class Plan:
         self._vocab_size = vocab_size
         self._max_tokens = max_tokens
         self._max_requests = max_requests
-        self._kv_dtype = _ELEMENT_TYPES[kv_dtype]
+        self._kv_dtype = CACHE_TYPES[kv_dtype]
         self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
         self._handle: int | None = None
         self._kv_memory: tuple[int, int] | None = None  # address, bytes
         self._is_aborted = False
         self._step = _StepBinding()
         self._sampling = _SamplingBinding()
+        self._hook = _HookBinding(vocab_size)
 
     @property
     def activation_bytes(self) -> int:
@@ -123,10 +133,14 @@ class Plan:
     def sample(
         self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> bool:
-        native_sampling, native_output = self._sampling.bind(sampling, output)
-        return self._run(
-            self._library.ov_plan_sample, self._step.bind(step), native_sampling, native_output
-        )
+        structs = (self._step.bind(step), *self._sampling.bind(sampling, output))
+        if sampling.logits_hook is None:
+            return self._run(self._library.ov_plan_sample, *structs)
+        hook = GuardedHook(sampling.logits_hook, output)
+        with self._hook.bind(hook, structs[1]):
+            is_done = self._run(self._library.ov_plan_sample, *structs)
+        hook.finish()
+        return is_done
 
     def abort(self) -> None:
         self._is_aborted = True
@@ -260,57 +274,78 @@ class Plan:
 
 
 class _StepBinding:
-    """The native view of step arrays; addresses are set once per set of arrays."""
+    """The native views of step arrays; addresses are set once per set of arrays. There are as many
+    sets as steps on their way at the same time."""
 
     def __init__(self) -> None:
-        self._arrays: StepArrays | None = None
-        self._struct = OvStep(version=ABI_VERSION, bytes=ctypes.sizeof(OvStep))
-        self._tables: list[ctypes.Array[ctypes.c_void_p]] = []
+        self._views: dict[StepArrays, tuple[OvStep, list[ctypes.Array[ctypes.c_void_p]]]] = {}
 
     def bind(self, step: StepArrays) -> OvStep:
-        struct = self._struct
-        if step is not self._arrays:
-            self._arrays = step
-            struct.num_groups = step.num_groups
-            struct.input_ids = _address(step.input_ids)
-            struct.positions = _address(step.positions)
-            struct.query_start = _address(step.query_start)
-            struct.seq_lens = _address(step.seq_lens)
-            struct.logit_rows = _address(step.logit_rows)
-            struct.last_tokens = _address(step.last_tokens)
-            struct.block_table_stride = step.block_tables.shape[2]
-            self._tables = [_addresses(step.slot_mapping), _addresses(step.block_tables)]
-            struct.slot_mapping = ctypes.addressof(self._tables[0])
-            struct.block_tables = ctypes.addressof(self._tables[1])
+        if step not in self._views:
+            self._views[step] = _view_of(step)
+        struct, _ = self._views[step]
         struct.num_tokens = step.num_tokens
         struct.num_requests = step.num_requests
         struct.num_logits = step.num_logits
         return struct
 
 
+def _view_of(step: StepArrays) -> tuple[OvStep, list[ctypes.Array[ctypes.c_void_p]]]:
+    """The struct without its sizes, and the tables it points to."""
+    tables = [_addresses(step.slot_mapping), _addresses(step.block_tables)]
+    struct = OvStep(
+        version=ABI_VERSION,
+        bytes=ctypes.sizeof(OvStep),
+        num_groups=step.num_groups,
+        input_ids=_address(step.input_ids),
+        input_rows=_address(step.input_rows),
+        positions=_address(step.positions),
+        query_start=_address(step.query_start),
+        seq_lens=_address(step.seq_lens),
+        logit_rows=_address(step.logit_rows),
+        last_tokens=_address(step.last_tokens),
+        block_table_stride=step.block_tables.shape[2],
+        slot_mapping=ctypes.addressof(tables[0]),
+        block_tables=ctypes.addressof(tables[1]),
+    )
+    return struct, tables
+
+
+def _view_of_sampling(sampling: SamplingArrays) -> OvSampling:
+    """The struct without its lists."""
+    return OvSampling(
+        version=ABI_VERSION,
+        bytes=ctypes.sizeof(OvSampling),
+        temperature=_address(sampling.temperature),
+        top_p=_address(sampling.top_p),
+        min_p=_address(sampling.min_p),
+        top_k=_address(sampling.top_k),
+        seed=_address(sampling.seed),
+        output_index=_address(sampling.output_index),
+        state_row=_address(sampling.state_row),
+        target=_address(sampling.target),
+        num_logprobs=_address(sampling.num_logprobs),
+    )
+
+
 class _SamplingBinding:
     """The native view of sampling arrays and outputs; lists change address from step to step."""
 
     def __init__(self) -> None:
-        self._arrays: SamplingArrays | None = None
-        self._struct = OvSampling(version=ABI_VERSION, bytes=ctypes.sizeof(OvSampling))
-        self._output = OvSampleOutput()
+        self._samplings: dict[SamplingArrays, OvSampling] = {}
+        self._outputs: dict[SampleOutputArrays, OvSampleOutput] = {}
 
     def bind(
         self, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> tuple[OvSampling, OvSampleOutput]:
-        struct = self._struct
-        if sampling is not self._arrays:
-            self._arrays = sampling
-            struct.temperature = _address(sampling.temperature)
-            struct.top_p = _address(sampling.top_p)
-            struct.min_p = _address(sampling.min_p)
-            struct.top_k = _address(sampling.top_k)
-            struct.seed = _address(sampling.seed)
-            struct.output_index = _address(sampling.output_index)
-            struct.state_row = _address(sampling.state_row)
-            struct.target = _address(sampling.target)
-            struct.num_logprobs = _address(sampling.num_logprobs)
+        if sampling not in self._samplings:
+            self._samplings[sampling] = _view_of_sampling(sampling)
+        struct = self._samplings[sampling]
+        if sampling.uses_report_ids:
+            struct.report_offsets = _address(sampling.report_offsets)
+            struct.report_ids = _address(sampling.report_ids)
+        else:
+            struct.report_offsets = struct.report_ids = None
         if sampling.uses_penalties:
             struct.repetition_penalty = _address(sampling.repetition_penalty)
             struct.presence_penalty = _address(sampling.presence_penalty)
@@ -336,8 +371,11 @@ class _SamplingBinding:
         return struct, self._bind_output(output)
 
     def _bind_output(self, output: SampleOutputArrays) -> OvSampleOutput:
-        struct = self._output
-        struct.sampled, struct.status = _address(output.sampled), _address(output.status)
+        if output not in self._outputs:
+            self._outputs[output] = OvSampleOutput(
+                sampled=_address(output.sampled), status=_address(output.status)
+            )
+        struct = self._outputs[output]
         struct.max_logprobs = max(output.max_logprobs, 0)
         if output.max_logprobs >= 0:
             struct.logprob_ids = _address(output.logprob_ids)
@@ -346,6 +384,32 @@ class _SamplingBinding:
         else:
             struct.logprob_ids = struct.logprob_values = struct.logprob_ranks = None
         return struct
+
+
+class _HookBinding:
+    """The C function through which the library calls a step's hook."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._hook: GuardedHook
+        self._callback: ctypes._FuncPointer | None = None
+
+    @contextmanager
+    def bind(self, hook: GuardedHook, struct: OvSampling) -> Iterator[None]:
+        """Makes `struct` call the hook."""
+        if self._callback is None:  # nobody else pays for it
+            self._callback = LOGITS_HOOK(self._call)
+        self._hook = hook
+        struct.logits_hook = ctypes.cast(self._callback, ctypes.c_void_p).value
+        try:
+            yield
+        finally:
+            struct.logits_hook = None
+
+    def _call(self, _: None, first_row: int, num_rows: int, address: int, row_stride: int) -> None:
+        memory = (ctypes.c_float * (num_rows * row_stride)).from_address(address)
+        rows = np.ctypeslib.as_array(memory).reshape(num_rows, row_stride)
+        self._hook(first_row, rows[:, : self._vocab_size])
 
 
 def _native_instruction(item: Instruction) -> OvInstr:

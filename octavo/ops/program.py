@@ -32,6 +32,15 @@ class ElementType(IntEnum):
     A8 = 100  # int8 groups of 32 with scales
 
 
+class CacheType(IntEnum):
+    """Element types of KV caches."""
+
+    F32 = 0
+    BF16 = 30
+    I8 = 24
+    F8_E4M3 = 101
+
+
 class Op(IntEnum):
     """`enum ov_op`."""
 
@@ -54,8 +63,9 @@ class Op(IntEnum):
     LM_HEAD = 17
     PENALIZE = 18
     MASK = 19
-    LOGPROBS = 20
-    SAMPLE = 21
+    LOGITS_HOOK = 20
+    LOGPROBS = 21
+    SAMPLE = 22
 
 
 #: operations that overwrite inputs -> which of them
@@ -65,6 +75,7 @@ IN_PLACE: dict[Op, tuple[int, ...]] = {
     Op.SOFT_CAP: (0,),
     Op.PENALIZE: (0,),
     Op.MASK: (0,),
+    Op.LOGITS_HOOK: (0,),
 }
 
 

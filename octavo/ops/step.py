@@ -9,6 +9,8 @@ Knows nothing of: requests, schedulers, devices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -17,6 +19,9 @@ Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
 UInt64Array = npt.NDArray[np.uint64]
 Float32Array = npt.NDArray[np.float32]
+#: Changes rows of logits in place: (first logit row, [rows, vocab_size]). Called once per chunk of
+#: rows, in order, on the thread that runs the step. A row it fills with NaN fails.
+LogitsHook = Callable[[int, Float32Array], None]
 
 
 class StepArrays:
@@ -27,11 +32,14 @@ class StepArrays:
         max_requests: most requests of a step, and the number of request rows.
         num_groups: KV groups.
         max_blocks: most blocks of one request in one group.
+        last_tokens: [request rows] the token last drawn in each row, which the backend writes and
+            reads; shared by the steps that are on their way at the same time. None: a new one.
     """
 
     __slots__ = (
         "block_tables",
         "input_ids",
+        "input_rows",
         "last_tokens",
         "logit_rows",
         "num_groups",
@@ -45,13 +53,21 @@ class StepArrays:
     )
 
     def __init__(
-        self, *, max_tokens: int, max_requests: int, num_groups: int, max_blocks: int
+        self,
+        *,
+        max_tokens: int,
+        max_requests: int,
+        num_groups: int,
+        max_blocks: int,
+        last_tokens: Int32Array | None = None,
     ) -> None:
         self.num_tokens = 0
         self.num_requests = 0
         self.num_logits = 0
         self.num_groups = num_groups
         self.input_ids: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
+        # [T]; >= 0: the id is last_tokens of this row, whatever input_ids says
+        self.input_rows: Int32Array = np.full(max_tokens, -1, np.int32)
         self.positions: Int32Array = np.zeros(max_tokens, np.int32)  # [T]
         self.query_start: Int32Array = np.zeros(max_requests + 1, np.int32)  # [R+1]
         self.seq_lens: Int32Array = np.zeros(max_requests, np.int32)  # [R], this step included
@@ -59,7 +75,9 @@ class StepArrays:
         self.slot_mapping: Int32Array = np.zeros((num_groups, max_tokens), np.int32)  # [G, T]
         # [G, R, max_blocks]
         self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
-        self.last_tokens: Int32Array = np.zeros(max_requests, np.int32)  # [request rows]
+        if last_tokens is None:
+            last_tokens = np.zeros(max_requests, np.int32)
+        self.last_tokens = last_tokens
 
 
 class SamplingArrays:
@@ -74,6 +92,7 @@ class SamplingArrays:
         "bias_offsets",
         "bias_values",
         "frequency_penalty",
+        "logits_hook",
         "mask_row",
         "masks",
         "min_p",
@@ -81,6 +100,8 @@ class SamplingArrays:
         "output_index",
         "presence_penalty",
         "repetition_penalty",
+        "report_ids",
+        "report_offsets",
         "seed",
         "seen_counts",
         "seen_ids",
@@ -93,6 +114,8 @@ class SamplingArrays:
         "uses_bias",
         "uses_masks",
         "uses_penalties",
+        "uses_report_ids",
+        "written_for",
     )
 
     def __init__(self, max_logits: int) -> None:
@@ -105,6 +128,10 @@ class SamplingArrays:
         self.state_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.target: Int32Array = np.full(max_logits, -1, np.int32)  # >= 0: do not draw
         self.num_logprobs: Int32Array = np.full(max_logits, -1, np.int32)  # -1: none
+        self.written_for: object = None  # the writer's note of whose numbers stand here
+        self.uses_report_ids = False
+        self.report_offsets: Int64Array = np.zeros(max_logits + 1, np.int64)
+        self.report_ids: Int32Array = np.zeros(0, np.int32)  # instead of the most likely ones
         self.uses_penalties = False
         self.repetition_penalty: Float32Array = np.ones(max_logits, np.float32)
         self.presence_penalty: Float32Array = np.zeros(max_logits, np.float32)
@@ -119,6 +146,7 @@ class SamplingArrays:
         self.uses_masks = False
         self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
+        self.logits_hook: LogitsHook | None = None  # called if the network records `logits_hook`
 
 
 class SampleOutputArrays:
@@ -128,6 +156,7 @@ class SampleOutputArrays:
     """
 
     __slots__ = (
+        "hook_errors",
         "logprob_ids",
         "logprob_ranks",
         "logprob_values",
@@ -139,8 +168,10 @@ class SampleOutputArrays:
     OK = 0
     NAN = 1
     NOTHING_ALLOWED = 2
+    HOOK_FAILED = 3
 
     def __init__(self, max_logits: int) -> None:
+        self.hook_errors: dict[int, Exception] = {}  # why rows have HOOK_FAILED
         self.sampled: Int32Array = np.zeros(max_logits, np.int32)
         self.status: Int32Array = np.zeros(max_logits, np.int32)
         self.max_logprobs = -1  # -1: no row asks

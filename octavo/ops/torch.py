@@ -18,20 +18,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from octavo.ops.backend import KVPool, Network
+from octavo.ops.backend import KVPool, Network, cache_element_type
 from octavo.ops.dequantize import dequantize
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Weight
 from octavo.ops.interface import Tensor as TensorHandle
+from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.philox import uniform
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from octavo.ops.torch_cache import DTYPES, TorchCache
 
 
 class _LayerCache(msgspec.Struct):
     group: int
-    k: Tensor  # [num_blocks * block_size, kv_heads, k_head_dim]
-    v: Tensor  # [num_blocks * block_size, kv_heads, v_head_dim]
+    k: TorchCache
+    v: TorchCache
 
 
 class TorchOps:
@@ -40,13 +40,13 @@ class TorchOps:
     Args:
         device: a PyTorch device name.
         dtype: "float32" or "bfloat16": weights and linear layers.
-        kv_dtype: the same choice for the cache.
+        kv_dtype: a key of `messages.kv_cache.DTYPE_BYTES`.
     """
 
     def __init__(self, device: str, dtype: str, kv_dtype: str) -> None:
         self.device = torch.device(device)
         self.dtype = DTYPES[dtype]
-        self.kv_dtype = DTYPES[kv_dtype]
+        self.kv_dtype = kv_dtype
         self.weight_bytes = 0
         self._block_size = 0
         self._caches: dict[int, _LayerCache] = {}
@@ -55,7 +55,9 @@ class TorchOps:
         self._output: SampleOutputArrays
         self._input_ids: Tensor  # [T]
         self._positions: Tensor  # [T]
-        self._raw_logprobs: dict[int, Tensor] = {}  # logit row -> [V]
+        self._raw_report: dict[int, Tensor] = {}  # logit row -> [V]
+        self._reports_logits = False
+        self._hook: GuardedHook | None = None
 
     # ---- weights
     def pack_linear(self, tensor: StoredTensor) -> Weight:
@@ -80,20 +82,29 @@ class TorchOps:
             layer, heads = place.layer, place.layer.num_kv_heads
             self._caches[layer.layer] = _LayerCache(
                 place.group,
-                torch.zeros(slots, heads, layer.k_head_dim, dtype=self.kv_dtype).to(self.device),
-                torch.zeros(slots, heads, layer.v_head_dim, dtype=self.kv_dtype).to(self.device),
+                TorchCache((slots, heads, layer.k_head_dim), self.kv_dtype, self.device),
+                TorchCache((slots, heads, layer.v_head_dim), self.kv_dtype, self.device),
             )
 
     def begin_step(self, step: StepArrays) -> None:
         """Gives the ops that follow the arrays of one step."""
         self._step = step
-        self._input_ids = self._to_device(step.input_ids[: step.num_tokens])
+        rows = step.input_rows[: step.num_tokens]
+        ids = np.where(rows >= 0, step.last_tokens[rows], step.input_ids[: step.num_tokens])
+        self._input_ids = self._to_device(ids)
         self._positions = self._to_device(step.positions[: step.num_tokens])
 
     def begin_sample(self, sampling: SamplingArrays, output: SampleOutputArrays) -> None:
         """Gives the sampling ops that follow their arrays."""
         self._sampling, self._output = sampling, output
-        self._raw_logprobs = {}
+        self._raw_report = {}
+        hook = sampling.logits_hook
+        self._hook = None if hook is None else GuardedHook(hook, output)
+
+    def end_sample(self) -> None:
+        """To be called after the last sampling op."""
+        if self._hook is not None:
+            self._hook.finish()
 
     def free(self) -> None:
         """Drops the cache."""
@@ -104,7 +115,8 @@ class TorchOps:
 
     # ---- network
     def embed(self, weight: Weight, *, scale: float = 1.0) -> TensorHandle:
-        return functional.embedding(self._input_ids, _tensor(weight)).float() * scale
+        rows = functional.embedding(self._input_ids, _tensor(weight))
+        return rows.float() * torch.tensor(scale, dtype=rows.dtype).float()
 
     def linear(self, x: TensorHandle, weight: Weight, bias: Weight | None = None) -> TensorHandle:
         matrix = _tensor(weight)
@@ -173,8 +185,8 @@ class TorchOps:
         is_written = slots >= 0
         keys = _tensor(k).unflatten(-1, (layer.num_kv_heads, layer.k_head_dim))
         values = _tensor(v).unflatten(-1, (layer.num_kv_heads, layer.v_head_dim))
-        cache.k[slots[is_written]] = keys[is_written].to(self.kv_dtype)
-        cache.v[slots[is_written]] = values[is_written].to(self.kv_dtype)
+        cache.k.write(slots[is_written], keys[is_written])
+        cache.v.write(slots[is_written], values[is_written])
 
     def attention(
         self,
@@ -210,7 +222,7 @@ class TorchOps:
         blocks = self._to_device(self._step.block_tables[cache.group, request, :num_blocks])
         offsets = torch.arange(self._block_size, device=self.device)
         slots = (blocks[:, None] * self._block_size + offsets).flatten()[:length]
-        return cache.k[slots].float(), cache.v[slots].float()
+        return cache.k.read(slots), cache.v.read(slots)
 
     def _visible(self, positions: Tensor, length: int, window: int | None) -> Tensor:
         """[T of the request, length] bool: which keys each query sees."""
@@ -242,13 +254,15 @@ class TorchOps:
         return self.linear(x, weight)
 
     # ---- sampling
-    def logprobs(self, logits: TensorHandle, *, processed: bool) -> None:
+    def logprobs(self, logits: TensorHandle, *, processed: bool, as_logits: bool = False) -> None:
+        self._reports_logits = as_logits
         # processed ones are those of the distribution that is drawn from: `sample` knows it
         if processed:
             return
         for row in range(self._step.num_logits):
             if self._sampling.num_logprobs[row] >= 0:
-                self._raw_logprobs[row] = torch.log_softmax(_tensor(logits)[row].float(), dim=-1)
+                raw = _tensor(logits)[row].float()
+                self._raw_report[row] = raw.clone() if as_logits else torch.log_softmax(raw, dim=-1)
 
     def penalize(self, logits: TensorHandle) -> TensorHandle:
         sampling, values = self._sampling, _tensor(logits).clone()
@@ -283,6 +297,13 @@ class TorchOps:
                 values[row].masked_fill_(~allowed, -torch.inf)
         return values
 
+    def logits_hook(self, logits: TensorHandle) -> TensorHandle:
+        if self._hook is None:
+            return logits
+        rows = _tensor(logits).float().cpu().numpy().copy()
+        self._hook(0, rows)
+        return torch.from_numpy(rows).to(self.device)
+
     def sample(self, logits: TensorHandle) -> None:
         sampling, output, values = self._sampling, self._output, _tensor(logits).float()
         for row in range(self._step.num_logits):
@@ -290,14 +311,18 @@ class TorchOps:
             output.status[row], output.sampled[row] = self._status(values[row]), token
             if output.status[row] != output.OK:
                 continue
-            distribution = self._distribution(values[row], row)
+            report = self._raw_report.get(row)
+            if token < 0 or report is None:  # a prompt's token is known: nothing to draw
+                distribution = self._distribution(values[row], row)
+                if report is None:
+                    report = self._processed_report(values[row], distribution, row)
             if token < 0:
                 token = self._draw(distribution, row)
                 output.sampled[row] = token
                 if sampling.state_row[row] >= 0:
                     self._step.last_tokens[sampling.state_row[row]] = token
             if sampling.num_logprobs[row] >= 0:
-                self._report(row, token, self._raw_logprobs.get(row, distribution.log()))
+                self._report(row, token, report)
 
     def _status(self, logits: Tensor) -> int:
         if bool((torch.isnan(logits) | (logits == torch.inf)).any()):
@@ -312,7 +337,9 @@ class TorchOps:
             return torch.softmax(logits.double(), dim=-1)
         weights = torch.exp((logits - logits.max()) / float(sampling.temperature[row])).double()
         weights[weights < float(sampling.min_p[row])] = 0
-        ordered, order = torch.sort(weights, descending=True, stable=True)
+        # by logit: different ones may have the same weight
+        order = torch.sort(logits, descending=True, stable=True).indices
+        ordered = weights[order]
         if sampling.top_k[row] > 0:
             ordered[int(sampling.top_k[row]) :] = 0
         if sampling.top_p[row] < 1:
@@ -334,15 +361,39 @@ class TorchOps:
             return int(passed.nonzero()[0])
         return int(distribution.nonzero()[-1])  # rounding left the sum just below 1
 
-    def _report(self, row: int, token: int, logprobs: Tensor) -> None:
-        """Fills the logprob columns of a row: the chosen id, then the most likely ones."""
-        output = self._output
-        count = int(self._sampling.num_logprobs[row])
-        values, order = torch.sort(logprobs, descending=True, stable=True)
+    def _processed_report(self, logits: Tensor, distribution: Tensor, row: int) -> Tensor:
+        """[V] log-probabilities that were drawn from, or the logits behind them; -inf: cut off."""
+        if not self._reports_logits:
+            return distribution.log()
+        sampling = self._sampling
+        is_drawn = sampling.target[row] < 0 and sampling.temperature[row] > 0
+        scaled = logits / float(sampling.temperature[row]) if is_drawn else logits
+        return torch.where(distribution > 0, scaled, -torch.inf)
+
+    def _report(self, row: int, token: int, report: Tensor) -> None:
+        """Fills the logprob columns of a row: the chosen id, then the asked or most likely ones."""
+        output, sampling = self._output, self._sampling
+        count = int(sampling.num_logprobs[row])
         output.logprob_ids[row, 0] = token
-        output.logprob_values[row, 0] = float(logprobs[token])
-        output.logprob_ranks[row, 0] = int((logprobs > logprobs[token]).sum()) + 1
-        output.logprob_ids[row, 1 : count + 1] = order[:count].cpu().numpy()
+        output.logprob_values[row, 0] = float(report[token])
+        output.logprob_ranks[row, 0] = int((report > report[token]).sum()) + 1
+        asked = np.zeros(0, np.int32)
+        if sampling.uses_report_ids and sampling.target[row] < 0:
+            start, end = sampling.report_offsets[row : row + 2]
+            asked = sampling.report_ids[start:end]
+        if len(asked):
+            for column, token_id in enumerate(asked.tolist(), 1):
+                output.logprob_ids[row, column] = token_id
+                output.logprob_values[row, column] = float(report[token_id])
+                output.logprob_ranks[row, column] = int((report > report[token_id]).sum()) + 1
+            return
+        if count == 0:
+            return
+        # ties go to the lowest id: all that reach the last place are candidates, in order of id
+        last_place = torch.topk(report, count).values[-1]
+        candidates = (report >= last_place).nonzero()[:, 0]
+        values, order = torch.sort(report[candidates], descending=True, stable=True)
+        output.logprob_ids[row, 1 : count + 1] = candidates[order[:count]].cpu().numpy()
         output.logprob_values[row, 1 : count + 1] = values[:count].cpu().numpy()
         output.logprob_ranks[row, 1 : count + 1] = np.arange(1, count + 1)
 
@@ -386,6 +437,7 @@ class TorchNetwork:
         with torch.inference_mode():
             self._ops.begin_sample(sampling, output)
             self._network.sample(self._hidden)
+            self._ops.end_sample()
         return True
 
     def abort(self) -> None:
@@ -401,11 +453,12 @@ class TorchBackend:
     Args:
         device: a PyTorch device name.
         dtype: "auto" (bfloat16), "float32" or "bfloat16".
+        cache_dtype: as `--kv-cache-dtype`.
     """
 
-    def __init__(self, device: str, dtype: str) -> None:
-        self.kv_dtype = "float32" if dtype == "float32" else "bfloat16"
-        self.ops = TorchOps(device, self.kv_dtype, self.kv_dtype)
+    def __init__(self, device: str, dtype: str, cache_dtype: str = "auto") -> None:
+        self.kv_dtype = cache_element_type(cache_dtype, dtype)
+        self.ops = TorchOps(device, "float32" if dtype == "float32" else "bfloat16", self.kv_dtype)
         self.notes: list[str] = []
 
     @property

@@ -9,15 +9,28 @@ Runs in: workers. Owns: per-row sampling state. Knows nothing of: schedulers, de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from octavo.ops.step import Int32Array, SamplingArrays, UInt32Array
 from octavo.sample.logit_bias import Entries, LogitBias, logit_biases
+from octavo.sample.logits_processor import LogitsProcessor, RequestProcessors
 from octavo.sample.seed import request_seed
 from octavo.sample.seen_tokens import SeenTokens
+from octavo.sample.step_hook import StepHook
 from octavo.sample.token_mask import allowed_token_mask, num_mask_words
 from octavo.sampling_params import SamplingParams
+
+_NO_IDS: Int32Array = np.zeros(0, np.int32)
+
+
+class TokenHistory(Protocol):
+    """What looks back at the tokens a request has generated."""
+
+    def append(self, token_id: int) -> None:
+        """Tells that the request has generated `token_id`."""
+        ...
 
 
 class SamplingRows:
@@ -27,10 +40,19 @@ class SamplingRows:
         max_requests: number of rows.
         vocab_size: columns of the logits.
         engine_seed: seeds requests that bring no seed.
+        processors: plugged in by the operator.
     """
 
-    def __init__(self, *, max_requests: int, vocab_size: int, engine_seed: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_requests: int,
+        vocab_size: int,
+        engine_seed: int,
+        processors: Sequence[LogitsProcessor] = (),
+    ) -> None:
         self._vocab_size = vocab_size
+        self._num_added = 0  # rows set so far: what is written of older rows is stale
         self._engine_seed = engine_seed
         self._temperature = np.zeros(max_requests, np.float32)
         self._top_p = np.ones(max_requests, np.float32)
@@ -46,6 +68,9 @@ class SamplingRows:
         self._row_to_seen: dict[int, SeenTokens] = {}
         self._row_to_biases: dict[int, list[LogitBias]] = {}
         self._row_to_mask: dict[int, UInt32Array] = {}
+        self._row_to_report_ids: dict[int, Int32Array] = {}
+        self._processors = processors
+        self._row_to_processors: dict[int, RequestProcessors] = {}
 
     def add(
         self,
@@ -58,12 +83,13 @@ class SamplingRows:
         eos_token_ids: Sequence[int],
     ) -> None:
         """Sets a row to a request that has generated `output_token_ids` so far."""
+        self._num_added += 1
         self._temperature[row] = params.temperature
         self._top_p[row] = params.top_p
         self._min_p[row] = params.min_p
         self._top_k[row] = params.top_k if params.top_k < self._vocab_size else 0
         self._seed[row] = request_seed(params.seed, self._engine_seed, request_id)
-        self._num_logprobs[row] = self._logprob_count(params.logprobs)
+        self._num_logprobs[row] = self._logprob_count(params.num_logprobs)
         self._num_prompt_logprobs[row] = self._logprob_count(params.prompt_logprobs)
         self._repetition_penalty[row] = params.repetition_penalty
         self._presence_penalty[row] = params.presence_penalty
@@ -81,6 +107,15 @@ class SamplingRows:
             for bias in biases:
                 for token_id in output_token_ids:
                     bias.append(token_id)
+        of_request = [each.new_req_logits_processor(params) for each in self._processors]
+        if any(each is not None for each in of_request):
+            self._row_to_processors[row] = RequestProcessors(
+                [each for each in of_request if each is not None],
+                prompt_token_ids,
+                output_token_ids,
+            )
+        if params.logprob_token_ids is not None:
+            self._row_to_report_ids[row] = np.array(params.logprob_token_ids, np.int32)
         if params.allowed_token_ids is not None:
             self._row_to_mask[row] = allowed_token_mask(params.allowed_token_ids, self._vocab_size)
 
@@ -90,16 +125,34 @@ class SamplingRows:
         self._row_to_seen.pop(row, None)
         self._row_to_biases.pop(row, None)
         self._row_to_mask.pop(row, None)
+        self._row_to_report_ids.pop(row, None)
+        self._row_to_processors.pop(row, None)
 
-    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
-        """Tells that each of the rows [n] has generated a token [n]."""
-        if not self._row_to_seen and not self._row_to_biases:
-            return
-        for row, token_id in zip(rows.tolist(), token_ids.tolist(), strict=True):
+    def histories(self, arrays: SamplingArrays, rows: Int32Array) -> dict[int, list[TokenHistory]]:
+        """Who must hear of the tokens that a step draws.
+
+        The step keeps the objects themselves: when its tokens are known, a row may have another
+        request.
+
+        Args:
+            arrays: as `fill` left them.
+            rows: [L] request row of each logit row.
+
+        Returns:
+            By logit row; usually nothing.
+        """
+        if not self._row_to_seen and not self._row_to_biases and not self._row_to_processors:
+            return {}
+        found: dict[int, list[TokenHistory]] = {}
+        for index, row in enumerate(self._drawing(arrays, rows)):
+            listeners: list[TokenHistory] = [*self._row_to_biases.get(row, ())]
             if row in self._row_to_seen:
-                self._row_to_seen[row].append(token_id)
-            for bias in self._row_to_biases.get(row, ()):
-                bias.append(token_id)
+                listeners.append(self._row_to_seen[row])
+            if row in self._row_to_processors:
+                listeners.append(self._row_to_processors[row])
+            if listeners:
+                found[index] = listeners
+        return found
 
     def wants_prompt_logprobs(self, rows: Int32Array) -> bool:
         """True when any of these rows' requests asked for them."""
@@ -133,6 +186,24 @@ class SamplingRows:
             The most logprobs any row reports; -1: none reports any.
         """
         count = len(rows)
+        arrays.output_index[:count] = output_index
+        self._fill_numbers(arrays, rows, targets)
+        self._fill_penalties(arrays, rows)
+        self._fill_biases(arrays, rows)
+        self._fill_masks(arrays, rows, row_to_grammar_mask)
+        self._fill_report_ids(arrays, rows)
+        arrays.logits_hook = self._hook(arrays, rows) if self._row_to_processors else None
+        return int(arrays.num_logprobs[:count].max(initial=-1))
+
+    def _fill_numbers(
+        self, arrays: SamplingArrays, rows: Int32Array, targets: Int32Array | None
+    ) -> None:
+        """What every request has. It stays as it is as long as the same requests draw."""
+        count = len(rows)
+        written_for = (self._num_added, rows.tobytes()) if targets is None else None
+        if written_for is not None and written_for == arrays.written_for:
+            return
+        arrays.written_for = written_for
         # mode="clip" lets numpy write straight into `out`; rows are always in range
         for source, out in (
             (self._temperature, arrays.temperature),
@@ -143,7 +214,6 @@ class SamplingRows:
             (self._num_logprobs, arrays.num_logprobs),
         ):
             np.take(source, rows, out=out[:count], mode="clip")
-        arrays.output_index[:count] = output_index
         arrays.state_row[:count] = rows
         if targets is None:
             arrays.target[:count] = -1
@@ -152,10 +222,6 @@ class SamplingRows:
             is_prompt = targets >= 0
             arrays.state_row[:count][is_prompt] = -1
             arrays.num_logprobs[:count][is_prompt] = self._num_prompt_logprobs[rows[is_prompt]]
-        self._fill_penalties(arrays, rows)
-        self._fill_biases(arrays, rows)
-        self._fill_masks(arrays, rows, row_to_grammar_mask)
-        return int(arrays.num_logprobs[:count].max(initial=-1))
 
     def _logprob_count(self, asked: int | None) -> int:
         if asked is None:
@@ -226,6 +292,25 @@ class SamplingRows:
             arrays.mask_row[index] = num_masks
             num_masks += 1
         arrays.uses_masks = num_masks > 0
+
+    def _fill_report_ids(self, arrays: SamplingArrays, rows: Int32Array) -> None:
+        arrays.uses_report_ids = False
+        if not self._row_to_report_ids:
+            return
+        ids = [self._row_to_report_ids.get(row, _NO_IDS) for row in self._drawing(arrays, rows)]
+        arrays.uses_report_ids = any(map(len, ids))
+        if arrays.uses_report_ids:
+            _set_offsets(arrays.report_offsets, [len(part) for part in ids])
+            arrays.report_ids = np.concatenate(ids)
+
+    def _hook(self, arrays: SamplingArrays, rows: Int32Array) -> StepHook | None:
+        """The processors of the rows that draw."""
+        found = {
+            index: self._row_to_processors[row]
+            for index, row in enumerate(self._drawing(arrays, rows))
+            if row in self._row_to_processors
+        }
+        return StepHook(found) if found else None
 
     def _grown(self, masks: UInt32Array, num_rows: int) -> UInt32Array:
         """Room for the masks of `num_rows` rows, those written so far kept."""

@@ -9,7 +9,6 @@ Knows nothing of: blocks, budgets, sockets.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from octavo.messages.engine import EngineCoreRequest
@@ -22,14 +21,17 @@ class StructuredOutputManager(Protocol):
     def add(self, request: EngineCoreRequest) -> None:
         """A request has arrived; a compile may start in the background."""
 
+    def constrains(self, request_id: str) -> bool:
+        """True if the request has a grammar: its masks depend on the tokens before."""
+
     def is_ready(self, request_id: str) -> bool:
         """False while the request's grammar is being compiled: others are admitted before it."""
 
     def masks(self, request_ids: list[str]) -> GrammarStep | None:
         """Masks for those of `request_ids` (which sample in this step) that have a grammar."""
 
-    def accept(self, sampled_token_ids: Mapping[str, list[int]]) -> frozenset[str]:
-        """Advances grammars by a step's new tokens; returns the requests that must end now."""
+    def accept(self, request_id: str, token_ids: list[int]) -> bool:
+        """Advances a request's grammar by its new tokens; True if the request must end now."""
 
     def forget(self, request_id: str) -> None:
         """The request has ended."""
@@ -41,17 +43,17 @@ class NoStructuredOutput:
     def add(self, request: EngineCoreRequest) -> None:
         pass
 
+    def constrains(self, request_id: str) -> bool:
+        return False
+
     def is_ready(self, request_id: str) -> bool:
         return True
 
     def masks(self, request_ids: list[str]) -> GrammarStep | None:
         return None
 
-    def accept(self, sampled_token_ids: Mapping[str, list[int]]) -> frozenset[str]:
-        return _NONE
+    def accept(self, request_id: str, token_ids: list[int]) -> bool:
+        return False
 
     def forget(self, request_id: str) -> None:
         pass
-
-
-_NONE: frozenset[str] = frozenset()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from itertools import groupby
 from typing import Final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -271,14 +272,24 @@ def merges_from_scores(
 
     Source: transformers' generate_merges.
     """
-    merges: list[tuple[float, int, int, str, str]] = []
-    for token, score in scores.items():
-        ways = [
-            (token[:cut], token[cut:])
-            for cut in range(1, len(token))
-            if token[:cut] in vocab and token[cut:] in vocab
-        ]
-        ways.sort(key=lambda way: (vocab[way[0]], vocab[way[1]]))
-        merges.extend((score, len(left), len(right), left, right) for left, right in ways)
-    merges.sort(key=lambda merge: merge[:3], reverse=True)
-    return [(left, right) for _, _, _, left, right in merges]
+    merges: list[tuple[str, str]] = []
+    ordered = sorted(scores, key=scores.__getitem__, reverse=True)
+    for _, group in groupby(ordered, key=scores.__getitem__):
+        tokens = list(group)
+        ways = [way for token in tokens for way in _ways_to_make(token, vocab)]
+        if len(tokens) > 1:
+            ways.sort(key=lambda way: (len(way[0]), len(way[1])), reverse=True)
+        merges += ways
+    return merges
+
+
+def _ways_to_make(token: str, vocab: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Longest first part first. There are a million cuts in a large vocabulary."""
+    ways = []
+    for cut in range(len(token) - 1, 0, -1):
+        left = token[:cut]
+        if left in vocab:
+            right = token[cut:]
+            if right in vocab:
+                ways.append((left, right))
+    return ways

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -27,6 +28,7 @@ DEFAULT_ALIGNMENT: Final = 32
 MAX_ALIGNMENT: Final = 1 << 20
 MAX_DIMS: Final = 4  # GGML_MAX_DIMS
 MAX_ARRAY_DEPTH: Final = 4
+MARK_DISTANCE: Final = 4096  # strings that are stepped over at most to find one
 MAX_NAME_BYTES: Final = 1024  # of keys and tensors; the specification allows 65535 and 64
 
 #: value type -> struct code of the scalar types; 8 is a string, 9 an array
@@ -59,7 +61,9 @@ class GGUFArray:
         keep_strings: strings have to be stepped over one by one anyway; keep them while doing so.
     """
 
-    __slots__ = ("_depth", "_element_type", "_end", "_file", "_key", "_start", "_strings", "count")
+    __slots__ = (
+        "_depth", "_element_type", "_end", "_file", "_key", "_marks", "_start", "_strings", "count",
+    )  # fmt: skip
 
     def __init__(
         self, file: MappedFile, key: str, start: int, *, keep_strings: bool = False, depth: int = 1
@@ -79,10 +83,11 @@ class GGUFArray:
         if self.count * smallest > file.size - self._start:
             raise file.damaged(f"{key} claims {self.count} elements, more than fit in the file")
         self._strings: list[str] | None = None
+        self._marks: list[int] = []  # where each MARK_DISTANCE-th string begins
         if self._element_type == STRING and keep_strings:
             self._strings, self._end = _read_strings(file, key, self._start, self.count)
         elif self._element_type == STRING:
-            self._end = _skip_strings(file, key, self._start, self.count)
+            self._end, self._marks = _skip_strings(file, key, self._start, self.count)
         elif self._element_type == ARRAY:
             self._end = self._start
             for inner in self._inner_arrays():
@@ -119,6 +124,36 @@ class GGUFArray:
         if self._element_type != STRING:
             raise self._file.damaged(f"{self._key} is not a list of strings")
         return _read_strings(self._file, self._key, self._start, self.count)[0]
+
+    def indices_of(self, texts: Sequence[str]) -> list[int]:
+        """Where each of `texts` that is there is first, found without reading all strings.
+
+        Raises:
+            StartupError: it is an array of something else.
+        """
+        if self._element_type != STRING:
+            raise self._file.damaged(f"{self._key} is not a list of strings")
+        if self._strings is not None:
+            return [self._strings.index(text) for text in texts if text in self._strings]
+        region = self._file.buffer[self._start : self._end]
+        found = (self._index_of(text.encode(), region) for text in texts)
+        return [index for index in found if index is not None]
+
+    def _index_of(self, text: bytes, region: bytes) -> int | None:
+        stored = _U64.pack(len(text)) + text
+        place = region.find(stored)
+        while place >= 0:
+            # what looks like a string may be a part of a longer one: count from the last mark
+            position = self._start + place
+            mark = bisect_right(self._marks, position) - 1
+            index, start = mark * MARK_DISTANCE, self._marks[mark]
+            while start < position:
+                start += _U64.unpack_from(self._file.buffer, start)[0] + 8
+                index += 1
+            if start == position:
+                return index
+            place = region.find(stored, place + 1)
+        return None
 
     def numbers(self) -> list[int | float]:
         """The elements of an array of numbers.
@@ -411,17 +446,21 @@ def _smallest_bytes(value_type: int) -> int | None:
     return None if code is None else struct.calcsize("<" + code)
 
 
-def _skip_strings(file: MappedFile, key: str, position: int, count: int) -> int:
-    """First byte after `count` strings. The hot loop of opening a file: two vocabulary arrays."""
+def _skip_strings(file: MappedFile, key: str, position: int, count: int) -> tuple[int, list[int]]:
+    """First byte after `count` strings, and where each MARK_DISTANCE-th begins. The hot loop of
+    opening a file: two vocabulary arrays."""
     buffer, unpack = file.buffer, _U64.unpack_from
+    marks: list[int] = []
     try:
-        for _ in range(count):
-            position += unpack(buffer, position)[0] + 8
+        for first in range(0, count, MARK_DISTANCE):
+            marks.append(position)
+            for _ in range(min(MARK_DISTANCE, count - first)):
+                position += unpack(buffer, position)[0] + 8
     except (struct.error, OverflowError, IndexError):  # a length pointed past the end
         position = file.size + 1
     if position > file.size:
         raise file.damaged(f"it ends inside {key}")
-    return position
+    return position, marks
 
 
 def _read_strings(file: MappedFile, key: str, position: int, count: int) -> tuple[list[str], int]:

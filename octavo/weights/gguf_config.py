@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 from octavo.errors import ConfigError
 from octavo.ops.ggml_type import GGMLType
-from octavo.weights.gguf import GGUFFile
+from octavo.weights.gguf import GGUFArray, GGUFFile
 from octavo.weights.tensor_info import TensorInfo
 from octavo.weights.transforms import GGUF_ARCHITECTURES, GGUFArchitecture
 from octavo.wording import shown
@@ -20,6 +21,13 @@ from octavo.wording import shown
 DEFAULT_ROPE_THETA: Final = 10000.0
 MAX_SIZE: Final = 1 << 31
 MAX_F32: Final = 3.4e38
+#: tokens that end a turn or a text, in every vocabulary that has them
+END_TOKENS: Final = (
+    "<end_of_turn>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>",
+    "<end_of_utterance>",
+)  # fmt: skip
+GEMMA3_PATTERN: Final = 6  # one full layer after five sliding ones; older files do not say
+GEMMA3_27B_LAYERS: Final = 62
 #: the same in all of Llama 3.1, 3.2 and 3.3; the metadata does not hold them
 LLAMA3_LOW_FREQ_FACTOR: Final = 1.0
 LLAMA3_HIGH_FREQ_FACTOR: Final = 4.0
@@ -65,10 +73,20 @@ def gguf_config(gguf: GGUFFile, tensors: dict[str, TensorInfo]) -> dict[str, Any
 
 
 def gguf_eos_token_ids(gguf: GGUFFile, vocab_size: int) -> list[int]:
-    """Ids that end generation: end of sequence, of turn and of message, without duplicates. Ids
-    outside the vocabulary stand for "none" in some files."""
+    """Ids that end generation, without duplicates: what the file names as end of sequence, of turn
+    and of message, and, since many files name only the first, tokens that mean nothing else.
+
+    Ids outside the vocabulary stand for "none" in some files. Source of the rule: llama.cpp,
+    llama-vocab.cpp.
+    """
+    tokens = gguf.array("tokenizer.ggml.tokens")
+    found = tokens.indices_of(END_TOKENS) if tokens is not None else []
+    return list(dict.fromkeys([*_named_end_ids(gguf, vocab_size), *found]))
+
+
+def _named_end_ids(gguf: GGUFFile, vocab_size: int) -> list[int]:
     ids = [gguf.integer(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot", "eom")]
-    return list(dict.fromkeys(i for i in ids if i is not None and 0 <= i < vocab_size))
+    return [i for i in ids if i is not None and 0 <= i < vocab_size]
 
 
 class _ConfigReader:
@@ -100,7 +118,7 @@ class _ConfigReader:
         if epsilon is None:
             raise gguf.damaged(f"it lacks {self._prefix}.attention.layer_norm_rms_epsilon")
         vocab_size = self._vocab_size()
-        eos_ids = gguf_eos_token_ids(gguf, vocab_size)
+        end_ids = _named_end_ids(gguf, vocab_size)
         config: dict[str, Any] = {
             "architectures": [self._architecture.hf_architecture],
             "model_type": self._architecture.model_type,
@@ -120,15 +138,47 @@ class _ConfigReader:
             "attention_bias": "blk.0.attn_q.bias" in self._tensors,
             "mlp_bias": "blk.0.ffn_up.bias" in self._tensors,
             "bos_token_id": gguf.integer("tokenizer.ggml.bos_token_id"),
-            "eos_token_id": eos_ids[0] if eos_ids else None,
+            "eos_token_id": end_ids[0] if end_ids else None,
             **self._architecture.implied_config,
         }
+        more_keys = _MORE_KEYS.get(self._prefix)
+        if more_keys is not None:
+            config |= more_keys(self, config)
         if rotary_dim != head_dim:
             config["partial_rotary_factor"] = rotary_dim / head_dim
         window = self._integer("attention.sliding_window")
         if window:
             config["sliding_window"] = window
         return config
+
+    def llama_keys(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Files of Mistral's models say llama; a window tells them apart."""
+        has_window = self._integer("attention.sliding_window")
+        return {"architectures": ["MistralForCausalLM"]} if has_window else {}
+
+    def gemma3_keys(self, config: dict[str, Any]) -> dict[str, Any]:
+        """Two rotary bases, and which layers have a window. Source: llama.cpp, gemma3.cpp."""
+        keys: dict[str, Any] = {
+            "rope_local_base_freq": _shortest_f32(
+                self._number("rope.freq_base_swa") or DEFAULT_ROPE_THETA
+            ),
+            "final_logit_softcapping": self._number("final_logit_softcapping") or None,
+            "query_pre_attn_scalar": config["head_dim"],
+        }
+        if config["num_hidden_layers"] == GEMMA3_27B_LAYERS:
+            # the only size whose scores are scaled otherwise; no key says so
+            keys["query_pre_attn_scalar"] = config["hidden_size"] // config["num_attention_heads"]
+        pattern = self._gguf.metadata.get(f"{self._prefix}.attention.sliding_window_pattern")
+        if isinstance(pattern, GGUFArray):
+            keys["layer_types"] = [
+                "sliding_attention" if is_sliding else "full_attention"
+                for is_sliding in pattern.numbers()
+            ]
+        else:
+            keys["sliding_window_pattern"] = (
+                self._integer("attention.sliding_window_pattern") or GEMMA3_PATTERN
+            )
+        return keys
 
     def _integer(self, key: str) -> int | None:
         """An integer key of the architecture; some writers repeat it per layer."""
@@ -224,6 +274,13 @@ class _ConfigReader:
             "factor": 1.0,
             "attention_factor": 1.0,
         }
+
+
+#: general.architecture -> what its configuration has beyond the keys of all
+_MORE_KEYS: Final[dict[str, Callable[[_ConfigReader, dict[str, Any]], dict[str, Any]]]] = {
+    "gemma3": _ConfigReader.gemma3_keys,
+    "llama": _ConfigReader.llama_keys,
+}
 
 
 def _llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:

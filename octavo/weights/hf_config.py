@@ -17,7 +17,8 @@ CONFIG_NAME = "config.json"
 
 def read_hf_config(folder: str) -> dict[str, Any]:
     """The configuration with `torch_dtype`, `rope_theta`, `rope_scaling` and, for decoders,
-    `num_key_value_heads` and `head_dim` where older or newer files spell or imply them.
+    `num_key_value_heads`, `head_dim` and `sliding_window` where older or newer files spell or imply
+    them.
 
     Raises:
         ConfigError: no config.json, or a quantised checkpoint.
@@ -38,6 +39,8 @@ def read_hf_config(folder: str) -> dict[str, Any]:
             raise StartupError(f"{path} does not say which architecture the model has.")
     _refuse_quantised(config, folder)
     _spell_rope(config)
+    if config.get("use_sliding_window") is False:  # Qwen's files give a window even so
+        config["sliding_window"] = None
     if "torch_dtype" not in config and isinstance(config.get("dtype"), str):
         config["torch_dtype"] = config["dtype"]
     heads, hidden_size = config.get("num_attention_heads"), config.get("hidden_size")

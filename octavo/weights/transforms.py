@@ -9,11 +9,14 @@ Runs in: every process that opens a checkpoint. Owns: the tables. Knows nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
 import msgspec
+
+#: where a layer's tensors are, in the file and for models
+_BLOCK, _LAYER = "blk.{}.", "model.layers.{}."
 
 
 class Rows(Enum):
@@ -58,29 +61,51 @@ def _both(stored: str, hf: str, rows: Rows = Rows.AS_STORED) -> tuple[TensorRule
     )
 
 
-def dense_decoder_rules(*, interleaved_rope: bool) -> tuple[TensorRule, ...]:
-    """Llama-shaped layers. `interleaved_rope`: the converter reordered query and key rows so that
-    rotary pairs are neighbours."""
+def dense_decoder_rules(
+    *, interleaved_rope: bool = False, mlp_norm: str = "post_attention_layernorm"
+) -> tuple[TensorRule, ...]:
+    """What all dense decoders have.
+
+    Args:
+        interleaved_rope: the converter reordered query and key rows so that rotary pairs are
+            neighbours.
+        mlp_norm: name of the norm before the feed-forward.
+    """
     query = Rows.QUERY_HEADS if interleaved_rope else Rows.AS_STORED
     key = Rows.KEY_HEADS if interleaved_rope else Rows.AS_STORED
-    block, layer = "blk.{}.", "model.layers.{}."
     return (
         TensorRule("token_embd.weight", "model.embed_tokens.weight"),
         TensorRule("output_norm.weight", "model.norm.weight"),
         TensorRule("output.weight", "lm_head.weight"),
-        TensorRule(f"{block}attn_norm.weight", f"{layer}input_layernorm.weight"),
-        TensorRule(f"{block}ffn_norm.weight", f"{layer}post_attention_layernorm.weight"),
-        *_both(f"{block}attn_q", f"{layer}self_attn.q_proj", query),
-        *_both(f"{block}attn_k", f"{layer}self_attn.k_proj", key),
-        *_both(f"{block}attn_v", f"{layer}self_attn.v_proj"),
-        *_both(f"{block}attn_output", f"{layer}self_attn.o_proj"),
-        *_both(f"{block}ffn_gate", f"{layer}mlp.gate_proj"),
-        *_both(f"{block}ffn_up", f"{layer}mlp.up_proj"),
-        *_both(f"{block}ffn_down", f"{layer}mlp.down_proj"),
+        TensorRule(f"{_BLOCK}attn_norm.weight", f"{_LAYER}input_layernorm.weight"),
+        TensorRule(f"{_BLOCK}ffn_norm.weight", f"{_LAYER}{mlp_norm}.weight"),
+        *_both(f"{_BLOCK}attn_q", f"{_LAYER}self_attn.q_proj", query),
+        *_both(f"{_BLOCK}attn_k", f"{_LAYER}self_attn.k_proj", key),
+        *_both(f"{_BLOCK}attn_v", f"{_LAYER}self_attn.v_proj"),
+        *_both(f"{_BLOCK}attn_output", f"{_LAYER}self_attn.o_proj"),
+        *_both(f"{_BLOCK}ffn_gate", f"{_LAYER}mlp.gate_proj"),
+        *_both(f"{_BLOCK}ffn_up", f"{_LAYER}mlp.up_proj"),
+        *_both(f"{_BLOCK}ffn_down", f"{_LAYER}mlp.down_proj"),
     )
 
 
-#: general.architecture of a GGUF file -> what it is
+_HEAD_NORMS: Final = (
+    TensorRule(f"{_BLOCK}attn_q_norm.weight", f"{_LAYER}self_attn.q_norm.weight"),
+    TensorRule(f"{_BLOCK}attn_k_norm.weight", f"{_LAYER}self_attn.k_norm.weight"),
+)
+
+
+def _norms_less_one(rules: Iterable[TensorRule]) -> tuple[TensorRule, ...]:
+    """Gemma's converter adds 1 to every norm's weight, which the model adds again."""
+    return tuple(
+        msgspec.structs.replace(rule, value_offset=-1.0)
+        if rule.stored_name.endswith("norm.weight")
+        else rule
+        for rule in rules
+    )
+
+
+#: general.architecture of a GGUF file -> what it is; files of Mistral's models say llama
 GGUF_ARCHITECTURES: Final[dict[str, GGUFArchitecture]] = {
     "llama": GGUFArchitecture(
         hf_architecture="LlamaForCausalLM",
@@ -88,6 +113,36 @@ GGUF_ARCHITECTURES: Final[dict[str, GGUFArchitecture]] = {
         rules=dense_decoder_rules(interleaved_rope=True),
         ignored=frozenset({"rope_freqs.weight"}),
         implied_config={"hidden_act": "silu"},
+    ),
+    "qwen2": GGUFArchitecture(
+        hf_architecture="Qwen2ForCausalLM",
+        model_type="qwen2",
+        rules=dense_decoder_rules(),
+        implied_config={"hidden_act": "silu", "use_sliding_window": False},
+    ),
+    "qwen3": GGUFArchitecture(
+        hf_architecture="Qwen3ForCausalLM",
+        model_type="qwen3",
+        rules=(*dense_decoder_rules(), *_HEAD_NORMS),
+        implied_config={"hidden_act": "silu", "use_sliding_window": False},
+    ),
+    "gemma3": GGUFArchitecture(
+        hf_architecture="Gemma3ForCausalLM",
+        model_type="gemma3_text",
+        rules=_norms_less_one(
+            (
+                *dense_decoder_rules(mlp_norm="pre_feedforward_layernorm"),
+                *_HEAD_NORMS,
+                TensorRule(
+                    f"{_BLOCK}post_attention_norm.weight",
+                    f"{_LAYER}post_attention_layernorm.weight",
+                ),
+                TensorRule(
+                    f"{_BLOCK}post_ffw_norm.weight", f"{_LAYER}post_feedforward_layernorm.weight"
+                ),
+            )
+        ),
+        implied_config={"hidden_activation": "gelu_pytorch_tanh"},
     ),
 }
 

@@ -15,12 +15,13 @@ from octavo.platforms.cpu import cpu_facts
 SPIN_US = 50
 
 
-def open_backend(device: DeviceConfig, dtype: str) -> Backend:
+def open_backend(device: DeviceConfig, dtype: str, cache_dtype: str) -> Backend:
     """The native library on a CPU, PyTorch on anything else.
 
     Args:
         device: which device, how many threads.
         dtype: "auto", "float32" or "bfloat16" (`--dtype`).
+        cache_dtype: `--kv-cache-dtype`.
 
     Raises:
         StartupError: the native library is missing or does not run on this CPU.
@@ -35,8 +36,9 @@ def open_backend(device: DeviceConfig, dtype: str) -> Backend:
             spin_us=SPIN_US if may_spin else 0,
             cpus=device.cpu_ids or None,
             dtype=dtype,
+            cache_dtype=cache_dtype,
         )
     # PyTorch takes seconds to import and is an extra: never loaded on the CPU path
     from octavo.ops.torch import TorchBackend
 
-    return TorchBackend(device.device, dtype)
+    return TorchBackend(device.device, dtype, cache_dtype)

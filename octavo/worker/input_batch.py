@@ -3,6 +3,9 @@
 Everything is gathered with numpy from the request rows into arrays that are allocated once; the
 Python work per step grows with the requests, not with their tokens.
 
+There are as many batches as steps on their way at the same time, over the same rows: one is
+prepared while another computes.
+
 Runs in: workers. Owns: the step arrays. Knows nothing of: devices, models, queues.
 """
 
@@ -12,11 +15,12 @@ import numpy as np
 
 from octavo.messages.step import SchedulerOutput
 from octavo.ops.step import Int32Array, SamplingArrays, StepArrays, UInt32Array
+from octavo.sample.sampling_rows import TokenHistory
 from octavo.worker.request_states import RequestStates
 
 
 class InputBatch:
-    """The current step.
+    """One step.
 
     Attributes:
         step: inputs of the forward segment.
@@ -25,6 +29,8 @@ class InputBatch:
         rows: [R] their rows.
         logit_requests: [L] index into `request_ids` of each logit row.
         targets: [L] the prompt token a logit row reports, -1: it draws a token. None: all draw.
+        histories: per logit row that draws for a request whose sampling looks back, who must hear
+            of the token.
         max_logprobs: most log-probabilities any row reports, -1: none does.
         prompt_starts: requests (indices) that report prompt tokens and compute position 0 now.
     """
@@ -40,16 +46,24 @@ class InputBatch:
             max_requests=max_requests,
             num_groups=num_groups,
             max_blocks=max_blocks,
+            last_tokens=states.last_tokens,
         )
         self.sampling = SamplingArrays(max_tokens)
         self.request_ids: list[str] = []
         self.rows: Int32Array = np.zeros(0, np.int32)
         self.logit_requests: Int32Array = np.zeros(0, np.int32)
         self.targets: Int32Array | None = None
+        self.histories: dict[int, list[TokenHistory]] = {}
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
-        self._token_index: Int32Array = np.arange(max_tokens, dtype=np.int32)
+        self._num_tokens_after: Int32Array = np.zeros(0, np.int32)  # [R] drawn ones included
+        self._token_index: Int32Array = np.arange(max_tokens + 1, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the step only draws: no log-probabilities, and nobody looks back."""
+        return self.targets is None and self.max_logprobs < 0 and not self.histories
 
     def prepare(self, scheduled: SchedulerOutput) -> None:
         """Fills the arrays for one step; `states` has been updated with it."""
@@ -58,48 +72,68 @@ class InputBatch:
         num_scheduled = np.fromiter(
             scheduled.num_scheduled_tokens.values(), np.int32, len(self.request_ids)
         )
-        self._fill_tokens(num_scheduled)
+        self._fill_tokens(num_scheduled, scheduled.total_num_scheduled_tokens)
         self._choose_logit_rows(num_scheduled)
         self._fill_sampling(scheduled)
+        seq_lens = self.step.seq_lens[: len(self.rows)]
+        self._states.advance(self.rows, seq_lens, self._num_tokens_after)
 
-    def _fill_tokens(self, num_scheduled: Int32Array) -> None:
+    def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
         states, step, rows = self._states, self.step, self.rows
-        num_requests, num_tokens = len(rows), int(num_scheduled.sum())
+        num_requests = len(rows)
         step.num_requests, step.num_tokens = num_requests, num_tokens
-        np.cumsum(num_scheduled, out=step.query_start[1 : num_requests + 1])
         num_computed = states.num_computed_tokens[rows]
         np.add(num_computed, num_scheduled, out=step.seq_lens[:num_requests])
-        # [T] request of each token, as index of the step and as row
-        request_of_token = np.repeat(self._request_index[:num_requests], num_scheduled)
-        row_of_token = rows[request_of_token]
         positions = step.positions[:num_tokens]
-        np.subtract(
-            self._token_index[:num_tokens],
-            (step.query_start[:num_requests] - num_computed)[request_of_token],
-            out=positions,
-        )
-        step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
+        if num_tokens == num_requests:  # all decode
+            row_of_token = rows
+            step.query_start[: num_requests + 1] = self._token_index[: num_requests + 1]
+            positions[:] = num_computed
+        else:
+            np.cumsum(num_scheduled, out=step.query_start[1 : num_requests + 1])
+            # [T] request of each token, as index of the step and as row
+            request_of_token = np.repeat(self._request_index[:num_requests], num_scheduled)
+            row_of_token = rows[request_of_token]
+            np.subtract(
+                self._token_index[:num_tokens],
+                (step.query_start[:num_requests] - num_computed)[request_of_token],
+                out=positions,
+            )
+        self._fill_input_ids(row_of_token, positions)
         block_of_token = positions // self._block_size
-        offsets = positions - block_of_token * self._block_size
         num_blocks = -(-int(step.seq_lens[:num_requests].max(initial=0)) // self._block_size)
-        for group in range(step.num_groups):
-            table = states.block_tables[group]
+        for group, table in enumerate(states.block_tables):
             step.block_tables[group, :num_requests, :num_blocks] = table[rows, :num_blocks]
+            # slot = block_id * block_size + position - block_of_token * block_size
             slots = step.slot_mapping[group, :num_tokens]
-            np.multiply(table[row_of_token, block_of_token], self._block_size, out=slots)
-            slots += offsets
+            np.subtract(table[row_of_token, block_of_token], block_of_token, out=slots)
+            slots *= self._block_size
+            slots += positions
+
+    def _fill_input_ids(self, row_of_token: Int32Array, positions: Int32Array) -> None:
+        states, step, num_tokens = self._states, self.step, len(positions)
+        is_drawn = positions >= states.num_given_tokens[row_of_token]
+        if is_drawn.all():
+            step.input_rows[:num_tokens] = row_of_token
+        else:
+            step.input_rows[:num_tokens] = np.where(is_drawn, row_of_token, -1)
+            step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
 
     def _choose_logit_rows(self, num_scheduled: Int32Array) -> None:
         """A request draws when the step reaches its last token; prompt positions may report."""
         states, step, rows = self._states, self.step, self.rows
         num_requests = len(rows)
-        draws = step.seq_lens[:num_requests] == states.num_tokens[rows]
+        num_tokens = states.num_tokens[rows]
+        draws = step.seq_lens[:num_requests] == num_tokens
+        self._num_tokens_after = num_tokens + draws
         self.targets = None
         self.prompt_starts = []
         if states.sampling.wants_prompt_logprobs(rows):
             self._add_prompt_rows(draws)
         else:
-            self.logit_requests = np.flatnonzero(draws).astype(np.int32)
+            self.logit_requests = self._request_index[:num_requests]
+            if not draws.all():
+                self.logit_requests = self.logit_requests[draws]
             step.num_logits = len(self.logit_requests)
             step.logit_rows[: step.num_logits] = step.query_start[self.logit_requests + 1] - 1
 
@@ -139,6 +173,7 @@ class InputBatch:
             targets=self.targets,
             row_to_grammar_mask=self._grammar_masks(scheduled),
         )
+        self.histories = states.sampling.histories(self.sampling, rows)
 
     def _grammar_masks(self, scheduled: SchedulerOutput) -> dict[int, UInt32Array]:
         grammar = scheduled.grammar

@@ -19,9 +19,18 @@ DELAY_S = 2.0
 
 @contextmanager
 def load_progress(
-    weights: Weights, num_tensors: int, *, stream: TextIO = sys.stderr, delay_s: float = DELAY_S
+    weights: Weights,
+    num_tensors: int,
+    *,
+    stream: TextIO | None = None,
+    delay_s: float = DELAY_S,
 ) -> Iterator[Weights]:
-    """`weights` that move a bar of `num_tensors` steps; as they are when no one watches."""
+    """`weights` that move a bar of `num_tensors` steps; as they are when no one watches.
+
+    Args:
+        stream: where the bar goes; None: standard error.
+    """
+    stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         yield weights
         return

@@ -1,7 +1,10 @@
 """What the worker remembers of each request: one row per request, columns are arrays.
 
-A row holds the token ids, how many of them are computed, the block table of every KV group and the
-sampling state. Rows are reused; the scheduler's full data comes once, then only differences.
+A row holds the token ids that came with the request, how many tokens are computed, the block table
+of every KV group and the sampling state. Generated tokens stay where they are drawn: the backend
+keeps the last one of each row (`last_tokens`), which is all that the next step needs, so that step
+can be prepared before anybody has seen it. Rows are reused; the scheduler's full data comes once,
+then only differences.
 
 Runs in: workers. Owns: the rows. Knows nothing of: devices, models, queues.
 """
@@ -12,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import Int32Array
 from octavo.sample.sampling_rows import SamplingRows
 
@@ -40,8 +43,10 @@ class RequestStates:
         self.sampling = sampling
         max_blocks = -(-max_model_len // block_size)
         # pages are touched as rows fill, so wide rows cost nothing while requests are short
-        self.token_ids: Int32Array = np.zeros((max_requests, max_model_len + 1), np.int32)
-        self.num_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.token_ids: Int32Array = np.zeros((max_requests, max_model_len), np.int32)
+        self.last_tokens: Int32Array = np.zeros(max_requests, np.int32)
+        self.num_tokens: Int32Array = np.zeros(max_requests, np.int32)  # drawn ones included
+        self.num_given_tokens: Int32Array = np.zeros(max_requests, np.int32)  # in `token_ids`
         self.num_prompt_tokens: Int32Array = np.zeros(max_requests, np.int32)
         self.num_computed_tokens: Int32Array = np.zeros(max_requests, np.int32)
         self.block_tables: Int32Array = np.zeros((num_groups, max_requests, max_blocks), np.int32)
@@ -59,8 +64,8 @@ class RequestStates:
             self._remove(request_id)
         for new in step.new_requests:
             self._add(new)
-        for running in step.running_requests:
-            self._advance(running)
+        for request_id, block_ids in step.new_block_ids.items():
+            self._extend_blocks(self._id_to_row[request_id], block_ids)
 
     def rows(self, request_ids: Sequence[str]) -> Int32Array:
         """[R] the rows of these requests."""
@@ -78,11 +83,18 @@ class RequestStates:
         """
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
 
-    def append(self, rows: Int32Array, token_ids: Int32Array) -> None:
-        """Adds one generated token [n] to each of the rows [n]."""
-        self.token_ids[rows, self.num_tokens[rows]] = token_ids
-        self.num_tokens[rows] += 1
-        self.sampling.append(rows, token_ids)
+    def advance(
+        self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
+    ) -> None:
+        """A step has been prepared.
+
+        Args:
+            rows: [R] its requests.
+            num_computed_tokens: [R] computed tokens after it.
+            num_tokens: [R] tokens after it, those it draws included.
+        """
+        self.num_computed_tokens[rows] = num_computed_tokens
+        self.num_tokens[rows] = num_tokens
 
     def _add(self, new: NewRequestData) -> None:
         assert new.request_id not in self._id_to_row, f"request {new.request_id} is known already"
@@ -90,7 +102,7 @@ class RequestStates:
         self._id_to_row[new.request_id] = row
         num_tokens, num_prompt_tokens = len(new.token_ids), new.num_prompt_tokens
         self.token_ids[row, :num_tokens] = new.token_ids
-        self.num_tokens[row] = num_tokens
+        self.num_tokens[row] = self.num_given_tokens[row] = num_tokens
         self.num_prompt_tokens[row] = num_prompt_tokens
         self.num_computed_tokens[row] = new.num_computed_tokens
         self._is_resumed[row] = num_tokens > num_prompt_tokens
@@ -104,11 +116,6 @@ class RequestStates:
             output_token_ids=new.token_ids[num_prompt_tokens:],
             eos_token_ids=new.eos_token_ids,
         )
-
-    def _advance(self, running: RunningRequestData) -> None:
-        row = self._id_to_row[running.request_id]
-        self.num_computed_tokens[row] = running.num_computed_tokens
-        self._extend_blocks(row, running.new_block_ids)
 
     def _extend_blocks(self, row: int, block_ids: list[list[int]]) -> None:
         for group, ids in enumerate(block_ids):

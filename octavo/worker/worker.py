@@ -19,6 +19,7 @@ from octavo.models.registry import model_class
 from octavo.ops.backend import Backend, CompiledNetwork, Network
 from octavo.ops.interface import Tensor
 from octavo.platforms.cpu import available_memory_bytes
+from octavo.sample.logits_processor import load_logits_processors
 from octavo.sample.recorder import record_sampling
 from octavo.sample.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
@@ -28,7 +29,7 @@ from octavo.worker.device import open_backend
 from octavo.worker.input_batch import InputBatch
 from octavo.worker.kv_cache import kv_cache_specs, place_layers
 from octavo.worker.load_progress import load_progress
-from octavo.worker.model_runner import ModelRunner
+from octavo.worker.model_runner import ModelRunner, PreparedStep
 from octavo.worker.request_states import RequestStates
 
 #: Tokens of the warm-up step. From here on a step's time grows linearly with its tokens, so the
@@ -44,7 +45,8 @@ class Worker:
         model: which weights, which architecture, how they are computed with.
         scheduler: the largest step.
         device: which device, how many threads.
-        open_backend: opens the device with a dtype.
+        cache_dtype: element type of the cache, as `--kv-cache-dtype`.
+        open_backend: opens the device with a dtype and a cache dtype.
         open_checkpoint: opens the weights at a path.
         available_memory_bytes: memory this process may still take.
         shows_progress: a progress bar on a terminal while weights load.
@@ -56,7 +58,8 @@ class Worker:
         scheduler: SchedulerConfig,
         device: DeviceConfig,
         *,
-        open_backend: Callable[[DeviceConfig, str], Backend] = open_backend,
+        cache_dtype: str = "auto",
+        open_backend: Callable[[DeviceConfig, str, str], Backend] = open_backend,
         open_checkpoint: Callable[[str], Checkpoint] = open_checkpoint,
         available_memory_bytes: Callable[[], int] = available_memory_bytes,
         shows_progress: bool = True,
@@ -64,6 +67,7 @@ class Worker:
         self._model_config = model
         self._scheduler = scheduler
         self._device = device
+        self._cache_dtype = cache_dtype
         self._open_backend = open_backend
         self._open_checkpoint = open_checkpoint
         self._available_memory_bytes = available_memory_bytes
@@ -73,6 +77,7 @@ class Worker:
         self._network: CompiledNetwork | None = None
         self._runner: ModelRunner | None = None
         self._kv_config: KVCacheConfig | None = None
+        self._processors = [make(model) for make in load_logits_processors(model.logits_processors)]
 
     def load_model(self) -> None:
         """Opens the device, packs the weights and compiles the network.
@@ -83,7 +88,8 @@ class Worker:
         """
         config, scheduler = self._model_config, self._scheduler
         build = model_class(config.architecture)
-        backend = self._backend = self._open_backend(self._device, config.dtype)
+        backend = self._open_backend(self._device, config.dtype, self._cache_dtype)
+        self._backend = backend
         checkpoint = self._open_checkpoint(config.weights_path)
         try:
             store = WeightStore(checkpoint, backend.ops)
@@ -97,11 +103,15 @@ class Worker:
         finally:
             checkpoint.close()
         self._model = model
-        reports_processed = config.logprobs_mode == "processed_logprobs"
 
         def sample(hidden: Tensor) -> None:
             logits = model.logits(hidden)
-            record_sampling(backend.ops, logits, reports_processed=reports_processed)
+            record_sampling(
+                backend.ops,
+                logits,
+                logprobs_mode=config.logprobs_mode,
+                has_processors=bool(config.logits_processors),
+            )
 
         network = Network(model.forward, sample, model.vocab_size, model.kv_layers)
         self._network = backend.compile(
@@ -165,6 +175,7 @@ class Worker:
             max_requests=scheduler.max_num_seqs,
             vocab_size=self._model.vocab_size,
             engine_seed=self._model_config.seed,
+            processors=self._processors,
         )
         states = RequestStates(
             sampling,
@@ -173,14 +184,17 @@ class Worker:
             num_groups=len(config.groups),
             block_size=config.block_size,
         )
-        batch = InputBatch(
-            states,
-            max_tokens=scheduler.max_num_batched_tokens,
-            max_requests=scheduler.max_num_seqs,
-            block_size=config.block_size,
-        )
+        batches = [
+            InputBatch(
+                states,
+                max_tokens=scheduler.max_num_batched_tokens,
+                max_requests=scheduler.max_num_seqs,
+                block_size=config.block_size,
+            )
+            for _ in range(scheduler.depth)
+        ]
         return ModelRunner(
-            self._network, states, batch, max_logits=scheduler.max_num_batched_tokens
+            self._network, states, batches, max_logits=scheduler.max_num_batched_tokens
         )
 
     def warm_up(self) -> float:
@@ -206,21 +220,34 @@ class Worker:
             block_ids=[list(range(num_blocks)) for _ in kv.groups],
             num_computed_tokens=0,
         )
-        scheduled = SchedulerOutput([new], [], {_WARM_UP_ID: num_tokens}, num_tokens, [])
+        scheduled = SchedulerOutput([new], {}, {_WARM_UP_ID: num_tokens}, num_tokens, [])
         start = time.perf_counter()
         self.execute_model(scheduled)
         elapsed_s = time.perf_counter() - start
-        self.execute_model(SchedulerOutput([], [], {}, 0, [_WARM_UP_ID]))
+        self.execute_model(SchedulerOutput([], {}, {}, 0, [_WARM_UP_ID]))
         return elapsed_s * max_tokens / num_tokens
 
-    def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
-        """Runs one step.
+    def prepare(self, scheduled: SchedulerOutput) -> PreparedStep:
+        """Fills the arrays of a step, while others may be computing: see `ModelRunner`."""
+        assert self._runner is not None
+        return self._runner.prepare(scheduled)
+
+    def run(self, prepared: PreparedStep) -> ModelRunnerOutput:
+        """Computes a prepared step, in the order of preparation.
 
         Raises:
             StepAborted: `abort` was called.
         """
         assert self._runner is not None
-        return self._runner.execute_model(scheduled)
+        return self._runner.run(prepared)
+
+    def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+        """Prepares and computes one step.
+
+        Raises:
+            StepAborted: `abort` was called.
+        """
+        return self.run(self.prepare(scheduled))
 
     def notes(self) -> list[str]:
         """Sentences for the log: what was decided about the model on this device."""

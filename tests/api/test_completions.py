@@ -402,3 +402,16 @@ def test_c55_defaults_of_the_model_apply_and_the_request_wins() -> None:
             assert (params.temperature, params.top_k, params.top_p) == (0.7, 3, 0.9)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_c62_a_stop_string_inside_reasoning_text_ends_the_reply_there(stream: bool) -> None:
+    async def main() -> None:
+        async with serving(script=saying("<think>It is 9.8 m/s2.</think>answer")) as api:
+            answer = await api.client.complete(stop=["9.8"], max_tokens=99, stream=stream)
+            choice = (answer.chunks[-1] if stream else answer.json)["choices"][0]
+            assert (choice["finish_reason"], choice["stop_reason"]) == ("stop", "9.8")
+            text = joined(answer.chunks) if stream else choice["text"]
+            assert text == "<think>It is "
+
+    asyncio.run(main())

@@ -20,6 +20,7 @@ EXPECTED = {
     ("get", "/version"),
     ("get", "/metrics"),
     ("get", "/load"),
+    ("get", "/kv_event_sources"),
     ("get", "/v1/models"),
     ("get", "/v1/models/{model_id}"),
     ("post", "/v1/chat/completions"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from octavo.api.access_log import AccessLines
-from octavo.config.engine import SchedulerConfig
+from octavo.config.engine import KVEventsConfig, SchedulerConfig
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from tests.fakes.api import VERSION, serving
@@ -103,6 +103,7 @@ CLOSED = [
     ("POST", "/tokenize"),
     ("POST", "/detokenize"),
     ("GET", "/load"),
+    ("GET", "/kv_event_sources"),
     ("GET", "/docs"),
     ("GET", "/redoc"),
     ("GET", "/openapi.json"),
@@ -304,7 +305,50 @@ def test_dev_routes_exist_only_in_dev_mode() -> None:
         async with serving(ServerConfig(dev_mode=True)) as api:
             answer = await api.client.request("POST", "/reset_prefix_cache")
             assert answer.json == {"success": True}
-            assert api.core.calls == ["reset_prefix_cache"]
+            assert api.core.calls == [("reset_prefix_cache", False)]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("query", "preempts"),
+    [
+        ("reset_running_requests=true", True),
+        ("reset_running_requests=1&reset_external=true", True),
+        ("reset_running_requests=False", False),
+        ("reset_external=true", False),
+    ],
+)
+def test_a_reset_may_take_running_requests_their_blocks(query: str, preempts: bool) -> None:
+    async def main() -> None:
+        async with serving(ServerConfig(dev_mode=True)) as api:
+            answer = await api.client.request("POST", f"/reset_prefix_cache?{query}")
+            assert answer.json == {"success": True}
+            assert api.core.calls == [("reset_prefix_cache", preempts)]
+            answer = await api.client.request("POST", "/reset_prefix_cache?reset_external=perhaps")
+            assert (answer.status, answer.error["param"]) == (400, "reset_external")
+
+    asyncio.run(main())
+
+
+def test_kv_event_sources_are_the_publishers_by_number_of_their_engine() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            assert (await api.client.get("/kv_event_sources")).json == {}
+        events = KVEventsConfig(endpoint="tcp://*:4001", topic="t")
+        async with serving(kv_events=events) as api:
+            assert (await api.client.get("/kv_event_sources")).json == {
+                "0": {
+                    "enable_kv_cache_events": True,
+                    "publisher": "zmq",
+                    "endpoint": "tcp://*:4001",
+                    "replay_endpoint": None,
+                    "buffer_steps": 10_000,
+                    "hwm": 100_000,
+                    "max_queue_size": 100_000,
+                    "topic": "t",
+                }
+            }
 
     asyncio.run(main())
 

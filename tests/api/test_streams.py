@@ -256,3 +256,22 @@ def test_usage_after_an_abort_of_another_client_is_right() -> None:
             assert (await staying.answer()).chunks[-1]["usage"]["completion_tokens"] == 4
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("route", ["chat", "complete"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_c13_what_the_core_finds_wrong_is_a_400_with_its_words(route: str, stream: bool) -> None:
+    """Found late, but before anything was sent: a plain 400, also for a stream."""
+
+    async def main() -> None:
+        async with serving() as api:
+            api.core.errors["bad"] = "top_z=7 is too much for this model."
+            api.core.are_request_errors = True
+            ask = getattr(api.client, route)
+            answer = await ask("x", request_id="bad", stream=stream)
+            assert answer.status == 400
+            assert answer.error["message"] == "top_z=7 is too much for this model."
+            assert answer.error["type"] == "BadRequestError"
+            await api.is_alive()
+
+    asyncio.run(main())

@@ -15,7 +15,7 @@ SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 #: library -> the only places (files or folders under octavo/) that may import it
 HOMES = {
-    "torch": ["ops/torch.py", "distributed/", "platforms/cuda.py"],
+    "torch": ["ops/torch.py", "ops/torch_cache.py", "distributed/", "platforms/cuda.py"],
     "fastapi": [],
     "starlette": ["api/"],
     "pydantic": [],

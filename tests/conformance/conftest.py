@@ -6,6 +6,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)  # most models here are tiny: waking threads up costs more than they give
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from octavo.models.llama import LlamaForCausalLM
+from octavo.models.registry import model_class
 from octavo.ops.backend import Network
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.native import NativeTensor
@@ -20,7 +20,7 @@ from octavo.ops.torch import TorchOps
 from octavo.weights.loader import WeightStore
 from tests.conformance.test_native_ops import kv_pool, step_of
 from tests.fakes.memory_checkpoint import MemoryCheckpoint
-from tests.fakes.tiny_llama import TINY_LLAMA, tiny_llama_tensors
+from tests.fakes.tiny_models import TINY_MODELS, tiny_model_tensors
 from tests.fakes.worker_rig import native_backend
 
 
@@ -46,13 +46,16 @@ class TracedOps:
 
 
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.Q4_1])
-def test_every_value_on_the_way_equals_pytorchs(kind: GGMLType) -> None:
+@pytest.mark.parametrize("architecture", TINY_MODELS)
+def test_every_value_on_the_way_equals_pytorchs(architecture: str, kind: GGMLType) -> None:
     debug = PlanOptions(is_fused=False, is_arena_shared=False)
     backend = native_backend("float32", options=debug)
-    tensors = tiny_llama_tensors(TINY_LLAMA, kind)
+    tensors = tiny_model_tensors(architecture, kind)
     native, expected = TracedOps(backend.ops), TracedOps(TorchOps("cpu", "float32", "float32"))
     models = [
-        LlamaForCausalLM(TINY_LLAMA, WeightStore(MemoryCheckpoint(tensors), ops), ops)
+        model_class(architecture)(
+            TINY_MODELS[architecture], WeightStore(MemoryCheckpoint(tensors), ops), ops
+        )
         for ops in (native, expected)
     ]
     network = Network(models[0].forward, lambda hidden: None, 96, models[0].kv_layers)

@@ -24,7 +24,7 @@ from octavo.errors import ConfigError
 from octavo.weights.checkpoint import open_checkpoint
 from octavo.weights.facts import read_facts
 from tests.conformance.gguf_reference import llama_from_gguf
-from tests.conformance.test_llama import (
+from tests.conformance.random_models import (
     BOUND,
     DEFAULT_MODEL_BOUND,
     compare,
@@ -98,40 +98,6 @@ def test_fp32_log_probabilities_equal_transformers(made: Checkpoints, name: str)
 
 def test_bfloat16_log_probabilities_are_near_fp32(made: Checkpoints) -> None:
     check_rig(made, made.bfloat16, "bfloat16", BFLOAT16_BOUND)
-
-
-VARIANTS: dict[str, dict[str, object]] = {
-    "untied": {},
-    "tied": {"tie_word_embeddings": True},
-    "biases": {"attention_bias": True, "mlp_bias": True},
-    "multi-query": {"num_key_value_heads": 1},
-    "llama3 rope": {
-        "rope_parameters": {
-            "rope_type": "llama3",
-            "rope_theta": 500000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 64,
-        }
-    },
-}
-
-
-@pytest.mark.parametrize("shards", ["one file", "shards"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_folders_of_random_models_equal_transformers(
-    tmp_path: Path, variant: str, shards: str
-) -> None:
-    model = random_model(**VARIANTS[variant])
-    model.save_pretrained(tmp_path, max_shard_size="50GB" if shards == "one file" else "500KB")
-    assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shards == "shards")
-    facts, checkpoint = read_facts(str(tmp_path)), open_checkpoint(str(tmp_path))
-    tensors = {name: checkpoint.get(name) for name in checkpoint.tensor_names}
-    rig = WorkerRig(facts.hf_config, tensors)
-    ids = np.random.default_rng(5).integers(0, 300, 90).tolist()
-    compare(rig, model, ids, chunk=64, bound=BOUND)
-    checkpoint.close()
 
 
 # ---- the whole way, through LLM

@@ -61,14 +61,18 @@ class ByteTokenizer:
     def decode_stream(
         self, prompt_ids: Sequence[int], skip_special_tokens: bool = True
     ) -> ByteDecodeStream:
-        return ByteDecodeStream(self, skip_special_tokens)
+        return ByteDecodeStream(self, prompt_ids, skip_special_tokens)
 
 
 class ByteDecodeStream:
-    def __init__(self, tokenizer: ByteTokenizer, skip_special_tokens: bool) -> None:
+    def __init__(
+        self, tokenizer: ByteTokenizer, prompt_ids: Sequence[int], skip_special_tokens: bool
+    ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        for token_id in prompt_ids:
+            self.step(token_id)
 
     def step(self, token_id: int, /) -> str:
         if self._skip_special_tokens and token_id in self._tokenizer.special_ids:

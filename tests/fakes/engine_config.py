@@ -6,6 +6,7 @@ from octavo.config.engine import (
     CacheConfig,
     DeviceConfig,
     EngineConfig,
+    KVEventsConfig,
     LoadConfig,
     ModelConfig,
     ObservabilityConfig,
@@ -19,6 +20,7 @@ def engine_config(
     *,
     cache: CacheConfig | None = None,
     scheduler: SchedulerConfig | None = None,
+    kv_events: KVEventsConfig | None = None,
     max_model_len: int = 1024,
     max_model_len_is_given: bool = False,
 ) -> EngineConfig:
@@ -44,4 +46,5 @@ def engine_config(
         load=LoadConfig(),
         structured_outputs=StructuredOutputsConfig(),
         observability=ObservabilityConfig(),
+        kv_events=kv_events,
     )

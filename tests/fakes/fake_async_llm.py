@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.config.engine import SchedulerConfig
+from octavo.config.engine import KVEventsConfig, SchedulerConfig
 from octavo.errors import EngineDead
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
@@ -65,8 +65,9 @@ class PlayedCore:
     script: Script = reversed_prompt
     added: list[EngineCoreRequest] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)
+    calls: list[tuple[object, ...]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)  # part of a request id -> its failure
+    are_request_errors: bool = False  # the failures are the requests' own mistakes
 
     def __post_init__(self) -> None:
         self._running: dict[str, _Running] = {}
@@ -132,7 +133,7 @@ class PlayedCore:
             await self._changed.wait()
 
     async def call(self, method: str, *args: object) -> object:
-        self.calls.append(method)
+        self.calls.append((method, *args))
         return True
 
     def start(self) -> None: ...
@@ -153,17 +154,27 @@ class PlayedCore:
         request = running.request
         params = request.sampling_params
         if running.error is not None:
-            return EngineCoreOutput(request.request_id, [], FinishReason.ERROR, error=running.error)
-        token = running.tokens[running.num_sent]
-        running.num_sent += 1
-        output = EngineCoreOutput(request.request_id, [token])
-        if params.logprobs is not None:
-            output.logprobs = [_candidates(token, params.logprobs)]
-        if params.prompt_logprobs is not None and running.num_sent == 1:
+            return EngineCoreOutput(
+                request.request_id,
+                [],
+                FinishReason.ERROR,
+                error=running.error,
+                is_request_error=self.are_request_errors,
+            )
+        output = EngineCoreOutput(request.request_id, [])
+        if params.prompt_logprobs is not None and running.num_sent == 0:
             output.prompt_logprobs = [
                 None,
                 *[_candidates(i, params.prompt_logprobs) for i in request.prompt_token_ids[1:]],
             ]
+        if params.max_tokens == 0:
+            output.finish_reason = FinishReason.LENGTH
+            return output
+        token = running.tokens[running.num_sent]
+        running.num_sent += 1
+        output.new_token_ids = [token]
+        if params.logprobs is not None:
+            output.logprobs = [_candidates(token, params.logprobs)]
         if token == EOS and not params.ignore_eos:
             output.finish_reason = FinishReason.STOP
         elif running.num_sent == len(running.tokens):
@@ -196,6 +207,7 @@ def make_llm(
     start: bool = True,
     scheduler: SchedulerConfig | None = None,
     stall_limit_s: float = 30.0,
+    kv_events: KVEventsConfig | None = None,
     **model: Any,
 ) -> AsyncLLM:
     """An engine on `core`; needs a running event loop if it is to be started."""
@@ -212,7 +224,7 @@ def make_llm(
         stall_limit_s=stall_limit_s,
     )
     if start:
-        llm.start(READY)
+        llm.start(msgspec.structs.replace(READY, kv_events=kv_events))
     return llm
 
 

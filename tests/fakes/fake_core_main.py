@@ -1,7 +1,8 @@
 """`main` of an EngineCore process with the fake executor, as `octavo/launch.py` has a real one.
 
 The model's name in the configuration says what goes wrong: `fail-load`, `crash-load`, `fail-step`,
-`crash-step` (the process is gone at once), `hang-load`, `hang-step`, `slow-step` (20 ms).
+`crash-step` (the process is gone at once), `hang-load`, `hang-step`, `slow-step` (20 ms),
+`refuse` (the core finds that a request asks for the impossible).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import threading
 from concurrent.futures import Future
 
 from octavo.config.engine import EngineConfig
+from octavo.core.engine_core import EngineCore
 from octavo.core.engine_core_proc import run_engine_core
-from octavo.errors import StartupError
+from octavo.errors import InvalidParameter, StartupError
+from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
 from octavo.transport.child import child_args
 from tests.fakes.fake_executor import FakeExecutor
@@ -58,5 +61,11 @@ def main() -> None:
     sys.exit(run_engine_core(child_args(), _make_executor))
 
 
+def _refuse(core: EngineCore, request: EngineCoreRequest) -> None:
+    raise InvalidParameter("top_z=7 is too much for this model.", param="top_z")
+
+
 def _make_executor(config: EngineConfig) -> FakeExecutor:
+    if config.model.model == "refuse":
+        EngineCore.add_request = _refuse  # type: ignore[method-assign]
     return TroubledExecutor(config.model.model)

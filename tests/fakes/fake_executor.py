@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from octavo.executor.base import Executor
+from octavo.messages.engine import TokenLogprobs
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 
@@ -47,6 +48,8 @@ class Row:
     block_ids: list[list[int]]
     num_computed_tokens: int
     checksums: list[int]
+    num_prompt_tokens: int
+    is_resumed: bool
     failure: str | None = None
 
     def append(self, token_id: int) -> None:
@@ -61,6 +64,7 @@ class FakeExecutor(Executor):
         specs: KV need; two layers of full attention by default.
         available_bytes: memory that the plan may use.
         full_step_s: what `warm_up` reports.
+        backend_s: what every step claims to have computed.
     """
 
     def __init__(
@@ -69,12 +73,15 @@ class FakeExecutor(Executor):
         specs: list[KVCacheSpec] | None = None,
         available_bytes: int = 1 << 30,
         full_step_s: float = 0.1,
+        backend_s: float = 0.0,
     ) -> None:
+        self._backend_s = backend_s
         self.calls: list[str] = []
         self.steps: list[SchedulerOutput] = []
         self.rows: dict[str, Row] = {}
         self.fail_next: dict[str, str] = {}  # request_id -> message, for the next step
         self.unservable: set[str] = set()  # failures that the request asked for
+        self.reports_prompt_logprobs = False  # of every request, as a worker does
         self.kv_config: KVCacheConfig | None = None
         self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
         self._available_bytes = available_bytes
@@ -126,11 +133,14 @@ class FakeExecutor(Executor):
         }
         self._write_slots(scheduled, failed)
         sampled: dict[str, list[int]] = {}
+        scores: dict[str, list[TokenLogprobs | None]] = {}
         for request_id, count in scheduled.num_scheduled_tokens.items():
             row = self.rows[request_id]
             end = row.num_computed_tokens + count
             assert end <= len(row.token_ids), "a token was scheduled that does not exist"
             sampled[request_id] = []
+            if self.reports_prompt_logprobs:
+                scores[request_id] = _scores(row, row.num_computed_tokens, end)
             is_sound = row.failure is None and self._reads_its_prefix(row, end)
             if end == len(row.token_ids):
                 token_id = row.checksums[-1] % VOCAB_SIZE if is_sound else VOCAB_SIZE
@@ -141,7 +151,11 @@ class FakeExecutor(Executor):
         result: Future[ModelRunnerOutput] = Future()
         result.set_result(
             ModelRunnerOutput(
-                sampled, failed=failed or None, unservable=sorted(self.unservable & set(failed))
+                sampled,
+                prompt_logprobs=scores or None,
+                failed=failed or None,
+                unservable=sorted(self.unservable & set(failed)),
+                backend_s=self._backend_s,
             )
         )
         return result
@@ -152,10 +166,9 @@ class FakeExecutor(Executor):
         for new in scheduled.new_requests:
             assert new.request_id not in self.rows
             self.rows[new.request_id] = _row(new)
-        for running in scheduled.running_requests:
-            row = self.rows[running.request_id]
-            assert row.num_computed_tokens == running.num_computed_tokens
-            for table, new_blocks in zip(row.block_ids, running.new_block_ids, strict=True):
+        for request_id, block_ids in scheduled.new_block_ids.items():
+            row = self.rows[request_id]
+            for table, new_blocks in zip(row.block_ids, block_ids, strict=True):
                 table.extend(new_blocks)
         assert sum(scheduled.num_scheduled_tokens.values()) == (
             scheduled.total_num_scheduled_tokens
@@ -196,8 +209,26 @@ class FakeExecutor(Executor):
         return block * block_size + position % block_size
 
 
+def _scores(row: Row, start: int, end: int) -> list[TokenLogprobs | None]:
+    """Position p scores token p + 1; a resumed request has reported all of them."""
+    if row.is_resumed:
+        return []
+    first: list[TokenLogprobs | None] = [None] if start == 0 else []
+    return first + [
+        TokenLogprobs([row.token_ids[position + 1]], [0.0], [1])
+        for position in range(start, min(end, row.num_prompt_tokens - 1))
+    ]
+
+
 def _row(new: NewRequestData) -> Row:
-    row = Row([], [list(table) for table in new.block_ids], new.num_computed_tokens, [0])
+    row = Row(
+        [],
+        [list(table) for table in new.block_ids],
+        new.num_computed_tokens,
+        [0],
+        new.num_prompt_tokens,
+        is_resumed=len(new.token_ids) > new.num_prompt_tokens,
+    )
     for token_id in new.token_ids:
         row.append(token_id)
     return row

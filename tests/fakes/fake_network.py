@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from octavo.ops.backend import KVPool
-from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+from octavo.ops.step import Int32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
 
 @dataclass
@@ -44,7 +44,7 @@ class FakeNetwork:
         tokens, requests = step.num_tokens, step.num_requests
         self.steps.append(
             SeenStep(
-                step.input_ids[:tokens].tolist(),
+                _input_ids(step).tolist(),
                 step.positions[:tokens].tolist(),
                 step.query_start[: requests + 1].tolist(),
                 step.seq_lens[:requests].tolist(),
@@ -58,10 +58,13 @@ class FakeNetwork:
     def sample(
         self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> bool:
+        input_ids = _input_ids(step)
         for row in range(step.num_logits):
             token = step.logit_rows[row]
             target = int(sampling.target[row])
-            drawn = next_token(int(step.input_ids[token]), int(step.positions[token]))
+            drawn = next_token(int(input_ids[token]), int(step.positions[token]))
+            if sampling.state_row[row] >= 0:
+                step.last_tokens[sampling.state_row[row]] = drawn
             output.sampled[row] = drawn if target < 0 else target
             output.status[row] = self.row_to_status.get(row, output.OK)
             if output.max_logprobs >= 0:
@@ -76,6 +79,14 @@ class FakeNetwork:
 
     def close(self) -> None:
         self.is_closed = True
+
+
+def _input_ids(step: StepArrays) -> Int32Array:
+    """[T] what a step reads: given ids, or the last one drawn in a row."""
+    ids = step.input_ids[: step.num_tokens].copy()
+    is_drawn = step.input_rows[: step.num_tokens] >= 0
+    ids[is_drawn] = step.last_tokens[step.input_rows[: step.num_tokens][is_drawn]]
+    return ids
 
 
 def next_token(input_id: int, position: int) -> int:

@@ -19,6 +19,7 @@ from octavo.ops.library import NativeWeight, load_library
 from octavo.ops.plan import Plan, PlanOptions
 from octavo.ops.program import Buffer, ElementType, Instruction, Op, Operand, Program, Rows
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
+from octavo.worker.kv_cache import kv_cache_specs
 
 F32 = npt.NDArray[np.float32]
 _SEEN_APART = PlanOptions(is_fused=False, is_arena_shared=False)
@@ -120,12 +121,11 @@ class PlanRig:
             options=_SEEN_APART,
         )
         self.plan = plan
-        element_bytes = 4 if self.kv_dtype == "float32" else 2
         placements, offset = [], 0
         for layer in self.program.kv_layers:
             placements.append(KVPlacement(layer, 0, offset))
-            size = layer.num_kv_heads * (layer.k_head_dim + layer.v_head_dim) * block_size
-            offset += -(-size * element_bytes // 64) * 64
+            (spec,) = kv_cache_specs([layer], self.kv_dtype)
+            offset += -(-spec.bytes_per_token() * block_size // 64) * 64
         plan.allocate_kv(KVPool(num_blocks, block_size, max(offset, 64), placements))
         return plan
 

@@ -19,12 +19,16 @@ HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS = 64, 128, 2, 4, 2
 WINDOW = 128
 
 
-def write_tiny_folder(folder: Path, dtype: str = "bfloat16") -> str:
+def write_tiny_folder(folder: Path, dtype: str = "bfloat16", *, poison: int | None = None) -> str:
     """config.json, model.safetensors (weights as `dtype`), tokenizer.json and its configuration;
-    gives the folder."""
+    gives the folder. The embedding of the token `poison` is not a number: a request that reads it
+    fails, whoever else is in its step."""
+    weights = _weights()
+    if poison is not None:
+        weights["model.embed_tokens.weight"][poison] = np.nan
     write_checkpoint(
         folder,
-        {name: _stored(values, dtype) for name, values in _weights().items()},
+        {name: _stored(values, dtype) for name, values in weights.items()},
         hidden_size=HIDDEN,
         intermediate_size=INTERMEDIATE,
         num_hidden_layers=LAYERS,

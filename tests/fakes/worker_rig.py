@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
+from octavo.core.kv_cache_plan import group_layers
 from octavo.messages.engine import TokenLogprobs
-from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
+from octavo.messages.kv_cache import KVCacheConfig
 from octavo.messages.step import (
     ModelRunnerOutput,
     NewRequestData,
-    RunningRequestData,
     SchedulerOutput,
 )
 from octavo.ops.backend import Backend
@@ -43,10 +44,16 @@ class Generated:
 class _Request:
     prompt: list[int]
     params: SamplingParams
-    blocks: list[int]
+    blocks: list[list[int]]  # of its own, per KV group
+    shared_blocks: list[list[int]]  # of another request: a cache hit
     num_computed: int = 0
     is_known: bool = False
     got: Generated = field(default_factory=Generated)
+
+    @property
+    def table(self) -> list[list[int]]:
+        pairs = zip(self.shared_blocks, self.blocks, strict=True)
+        return [shared + own[len(shared) :] for shared, own in pairs]
 
     @property
     def num_left(self) -> int:
@@ -60,6 +67,7 @@ class WorkerRig:
         hf_config, tensors: the model.
         dtype: as `--dtype`.
         make_backend: opens the device; by default the native library's best level.
+        cache_dtype: as `--kv-cache-dtype`; `make_backend` knows its own.
     """
 
     def __init__(
@@ -70,15 +78,17 @@ class WorkerRig:
         architecture: str = "LlamaForCausalLM",
         dtype: str = "float32",
         make_backend: Callable[[str], Backend] | None = None,
+        cache_dtype: str = "auto",
         max_model_len: int = 256,
         max_tokens: int = 128,
         max_requests: int = 8,
         block_size: int = 16,
         seed: int = 0,
+        depth: int = 1,
         logprobs_mode: str = "raw_logprobs",
     ) -> None:
         self.checkpoint = MemoryCheckpoint(tensors)
-        self._open = make_backend or native_backend
+        self._open = make_backend or partial(native_backend, cache_dtype=cache_dtype)
         self._block_size = block_size
         self._blocks_per_request = -(-max_model_len // block_size)
         vocab_size = hf_config["vocab_size"]
@@ -100,32 +110,69 @@ class WorkerRig:
         )
         self.worker = Worker(
             model,
-            SchedulerConfig(max_num_batched_tokens=max_tokens, max_num_seqs=max_requests),
+            SchedulerConfig(
+                max_num_batched_tokens=max_tokens, max_num_seqs=max_requests, depth=depth
+            ),
             DeviceConfig(),
-            open_backend=lambda device, dtype: self._open(dtype),
+            open_backend=lambda device, dtype, cache_dtype: self._open(dtype),
             open_checkpoint=lambda path: self.checkpoint,
             available_memory_bytes=lambda: 2**30,
         )
         self.worker.load_model()
-        specs = self.worker.kv_cache_specs()
+        layer_to_spec = {spec.layer: spec for spec in self.worker.kv_cache_specs()}
+        groups = group_layers(list(layer_to_spec.values()))
+        per_request, num_tables = self._blocks_per_request, max_requests * len(groups)
         self.worker.initialize_kv_cache(
             KVCacheConfig(
-                num_blocks=1 + max_requests * self._blocks_per_request,
+                num_blocks=1 + num_tables * per_request,
                 block_size=block_size,
-                bytes_per_block=block_size * sum(spec.bytes_per_token() for spec in specs),
-                groups=[KVCacheGroup([spec.layer for spec in specs])],
+                bytes_per_block=block_size
+                * max(
+                    sum(layer_to_spec[layer].bytes_per_token() for layer in group.layers)
+                    for group in groups
+                ),
+                groups=groups,
             )
         )
-        self._free_blocks = [
-            list(range(1 + n * self._blocks_per_request, 1 + (n + 1) * self._blocks_per_request))
-            for n in range(max_requests)
+        tables = [
+            list(range(1 + n * per_request, 1 + (n + 1) * per_request)) for n in range(num_tables)
         ]
+        self._free_blocks = [tables[n : n + len(groups)] for n in range(0, num_tables, len(groups))]
         self._requests: dict[str, _Request] = {}
         self._finished: list[str] = []
 
-    def add(self, name: str, prompt: list[int], params: SamplingParams = GREEDY) -> None:
-        """Makes a request known to the rig; nothing is computed yet."""
-        self._requests[name] = _Request(prompt, params, self._free_blocks.pop())
+    def add(
+        self,
+        name: str,
+        prompt: list[int],
+        params: SamplingParams = GREEDY,
+        *,
+        prefix_of: str | None = None,
+        num_shared_blocks: int = 0,
+    ) -> None:
+        """Makes a request known to the rig; nothing is computed yet.
+
+        Its first `num_shared_blocks` blocks are those of `prefix_of`, which has computed them.
+        """
+        blocks = self._free_blocks.pop()
+        request = _Request(prompt, params, blocks, [[] for _ in blocks])
+        if prefix_of is not None:
+            table = self._requests[prefix_of].table
+            request.shared_blocks = [ids[:num_shared_blocks] for ids in table]
+            request.num_computed = num_shared_blocks * self._block_size
+        self._requests[name] = request
+
+    def preempt(self, name: str, num_kept_blocks: int = 0) -> None:
+        """The worker forgets a request; all but its first blocks is computed again."""
+        request = self._requests[name]
+        if request.is_known:
+            self._finished.append(name)
+        request.is_known = False
+        request.num_computed = num_kept_blocks * self._block_size
+
+    def num_computed(self, name: str) -> int:
+        """Tokens of a request that are in the cache."""
+        return self._requests[name].num_computed
 
     def num_left(self, name: str) -> int:
         """Tokens of a request that are not computed yet."""
@@ -138,16 +185,12 @@ class WorkerRig:
     def step(self, name_to_count: Mapping[str, int]) -> ModelRunnerOutput:
         """One step that computes this many tokens of each request, in this order."""
         scheduled = SchedulerOutput(
-            [], [], dict(name_to_count), sum(name_to_count.values()), self._finished
+            [], {}, dict(name_to_count), sum(name_to_count.values()), self._finished
         )
         self._finished = []
         for name in name_to_count:
             request = self._requests[name]
-            if request.is_known:
-                scheduled.running_requests.append(
-                    RunningRequestData(name, [[]], request.num_computed)
-                )
-            else:
+            if not request.is_known:
                 scheduled.new_requests.append(self._new(name, request))
         output = self.worker.execute_model(scheduled)
         for name, count in name_to_count.items():
@@ -173,7 +216,12 @@ class WorkerRig:
     def _new(self, name: str, request: _Request) -> NewRequestData:
         request.is_known = True
         return NewRequestData(
-            name, request.prompt, len(request.prompt), request.params, [request.blocks], 0
+            name,
+            request.prompt + request.got.token_ids,
+            len(request.prompt),
+            request.params,
+            request.table,
+            request.num_computed,
         )
 
     def _note(self, name: str, count: int, output: ModelRunnerOutput) -> None:
@@ -190,9 +238,15 @@ def native_backend(
     *,
     isa: str | None = None,
     num_threads: int = 2,
+    cache_dtype: str = "auto",
     options: PlanOptions = PlanOptions(),  # noqa: B008 - frozen
 ) -> NativeBackend:
     """The native library; no spinning, since tests share the machine."""
     return NativeBackend(
-        load_library(isa), num_threads=num_threads, spin_us=0, dtype=dtype, options=options
+        load_library(isa),
+        num_threads=num_threads,
+        spin_us=0,
+        dtype=dtype,
+        cache_dtype=cache_dtype,
+        options=options,
     )

@@ -21,6 +21,7 @@ from octavo.messages.engine import (
     RequestKind,
     Shutdown,
     StartFailed,
+    StepTimes,
     UtilityCall,
     UtilityResult,
 )
@@ -61,6 +62,21 @@ def test_requests_are_answered_and_the_start_is_timed() -> None:
             core.add(name, max_tokens=7)
         core.finish("a", "b", "c")
         assert core.tokens("a") == core.tokens("b") == solo_output([1, 2, 3], 7)
+
+
+def test_a_core_says_where_its_time_went() -> None:
+    with CoreProcess() as core:
+        core.start()
+        core.add("a", max_tokens=7)
+        core.finish("a")
+        core.send(RequestKind.UTILITY, UtilityCall(1, "step_times"))
+        answer = core.next()
+        assert isinstance(answer, EngineCoreOutputs)
+        assert answer.utility_result is not None
+        times = msgspec.convert(answer.utility_result.result, StepTimes)
+        assert times.num_steps == 7
+        assert times.step_s > 0
+        assert times.io_s > 0
 
 
 def test_a_shutdown_lets_running_requests_finish_and_takes_no_new_ones() -> None:
@@ -115,6 +131,17 @@ def test_a_start_that_fails_says_why_and_ends_with_status_1() -> None:
         assert message.exit_code == 1
         assert "Traceback" in message.traceback
         assert exit_status(core) == 1
+
+
+def test_c13_a_request_that_the_core_finds_wrong_is_told_so_and_the_core_goes_on() -> None:
+    with CoreProcess("refuse") as core:
+        core.start()
+        for name in ("a", "b"):
+            core.add(name)
+            (refused,) = core.finish(name)
+            assert refused.finish_reason is FinishReason.ERROR
+            assert refused.is_request_error
+            assert refused.error == "top_z=7 is too much for this model."
 
 
 def test_a_step_that_fails_sends_last_words_and_ends_with_status_1() -> None:

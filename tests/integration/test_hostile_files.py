@@ -84,7 +84,7 @@ BAD_METADATA: dict[str, tuple[dict[str, object], str]] = {
     "key heads that do not divide": ({"llama__attention__head_count_kv": 3}, "3 key heads"),
     "no layers": ({"llama__block_count": 0}, "block_count is 0"),
     "negative layers": ({"llama__block_count": Typed(I64, -2)}, "block_count is -2"),
-    "a layer too many": ({"llama__block_count": 3}, "lacks the tensor blk.2.attn_norm.weight"),
+    "a layer too many": ({"llama__block_count": 3}, "lacks the tensor blk.2.attn_q.weight"),
     "a billion layers": ({"llama__block_count": 10**9}, "lacks the tensor blk.2"),
     "no width": ({"llama__embedding_length": 0}, "embedding_length is 0"),
     "another width": ({"llama__embedding_length": 64}, "configuration says"),

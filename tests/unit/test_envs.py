@@ -141,7 +141,11 @@ def test_secrets_do_not_show() -> None:
 
 
 def test_every_setting_can_be_set() -> None:
-    samples = {"logging_level": "ERROR", "configure_logging": "0"}
+    samples = {
+        "logging_level": "ERROR",
+        "configure_logging": "0",
+        "kv_events_use_int_block_hashes": "0",
+    }
     for field in Env.__struct_fields__:
         if field in ("warnings", "unknown"):
             continue

@@ -93,6 +93,17 @@ def test_prompts_come_in_many_forms(bench: Bench, prompts: Any, token_ids: list[
     assert [o.prompt_token_ids for o in outputs] == token_ids
 
 
+def test_prompts_share_a_prefix_only_with_those_of_the_same_salt(bench: Bench) -> None:
+    prompt = list(range(40))
+
+    def num_cached(**more: str) -> int | None:
+        (output,) = bench.llm.generate({"prompt_token_ids": prompt, **more}, params(1))
+        return output.num_cached_tokens
+
+    assert [num_cached(), num_cached(), num_cached(cache_salt="mine")] == [0, 32, 0]
+    assert [num_cached(cache_salt="mine"), num_cached(cache_salt="yours")] == [32, 0]
+
+
 @pytest.mark.parametrize("prompt", [{"text": "hi"}, [object()], [1.5, 2]])
 def test_what_is_no_prompt_is_refused(bench: Bench, prompt: Any) -> None:
     with pytest.raises(InvalidParameter):

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from octavo.errors import InvalidParameter
-from octavo.sampling_params import MAX_N, MAX_STOP_CHARACTERS, RequestOutputKind, SamplingParams
+from octavo.sampling_params import (
+    MAX_N,
+    MAX_STOP_CHARACTERS,
+    BeamSearchParams,
+    RepetitionDetectionParams,
+    RequestOutputKind,
+    SamplingParams,
+)
 
 
 def test_the_defaults_are_vllms() -> None:
@@ -35,9 +44,21 @@ def test_a_temperature_of_zero_is_greedy_and_turns_the_filters_off() -> None:
     assert (params.temperature, params.top_p, params.top_k, params.min_p) == (0.0, 1.0, 0, 0.0)
 
 
-def test_tiny_temperatures_are_raised_so_that_logits_stay_finite() -> None:
-    assert SamplingParams(temperature=0.001).temperature == 0.01
-    assert not SamplingParams(temperature=0.001).is_greedy
+@pytest.mark.parametrize("temperature", [0.001, 1e-9])
+def test_tiny_temperatures_are_raised_with_a_warning(
+    temperature: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        params = SamplingParams(temperature=temperature)
+    assert params.temperature == 0.01
+    assert not params.is_greedy
+    assert f"temperature {temperature} is less than 0.01" in caplog.text
+
+
+def test_ordinary_temperatures_are_taken_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    SamplingParams(temperature=0)
+    SamplingParams(temperature=0.01)
+    assert not caplog.records
 
 
 def test_extreme_repetition_penalties_keep_logits_finite() -> None:
@@ -72,8 +93,10 @@ def test_one_stop_string_is_a_list_of_one() -> None:
         ("seed", [-(2**63), 2**64 - 1]),
         ("max_tokens", [0, 1, None]),
         ("min_tokens", [0, 16]),
-        ("logprobs", [-1, 0, 20, None]),
-        ("prompt_logprobs", [-1, 0, 20, None]),
+        ("logprobs", [-1, 0, 20, None, True]),
+        ("prompt_logprobs", [-1, 0, 20, None, True]),
+        ("logprob_token_ids", [None, [3], list(range(128))]),
+        ("stream_interval", [None, 1, 1000]),
     ],
 )
 def test_values_within_the_limits_are_taken(field: str, good: list[Any]) -> None:
@@ -95,7 +118,9 @@ def test_values_within_the_limits_are_taken(field: str, good: list[Any]) -> None
         ("seed", [-(2**63) - 1, 2**64, 1.5, "x"]),
         ("max_tokens", [-1, 1.5, "3"]),
         ("min_tokens", [-1, 17, None]),
-        ("logprobs", [-2, 1.5, True]),
+        ("logprobs", [-2, 1.5, False]),
+        ("logprob_token_ids", [[], [0] * 129]),
+        ("stream_interval", [0, -1, 1.5, "2", 2**64]),
         ("prompt_logprobs", [-2, "1"]),
         ("stop", ["", ["a", ""], [1], "x" * (MAX_STOP_CHARACTERS + 1)]),
         ("bad_words", [["a", ""]]),
@@ -130,6 +155,138 @@ def test_stop_strings_need_text() -> None:
     with pytest.raises(InvalidParameter, match="needs detokenize=True"):
         SamplingParams(stop="x", detokenize=False)
     SamplingParams(detokenize=False, stop_token_ids=[3])
+
+
+def test_true_asks_for_one_logprob_as_in_vllm() -> None:
+    params = SamplingParams(logprobs=True, prompt_logprobs=True)
+    assert (params.logprobs, params.prompt_logprobs) == (1, 1)
+    assert type(params.logprobs) is int
+
+
+def test_asked_ids_say_how_many_logprobs_there_are() -> None:
+    assert SamplingParams(logprob_token_ids=[4, 5]).num_logprobs == 2
+    assert SamplingParams(logprob_token_ids=[4, 5], logprobs=2).num_logprobs == 2
+    assert SamplingParams(logprobs=3).num_logprobs == 3
+    assert SamplingParams().num_logprobs is None
+    with pytest.raises(InvalidParameter, match="must equal the 2 of logprob_token_ids"):
+        SamplingParams(logprob_token_ids=[4, 5], logprobs=3)
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    params = SamplingParams(temperature=np.float64(0.5), top_p=np.float64(0.25))
+    assert (type(params.temperature), type(params.top_p)) == (float, float)
+
+
+# ---- from_optional and clone
+
+
+def test_none_means_the_default_where_none_is_no_value() -> None:
+    params = SamplingParams.from_optional(
+        n=None, temperature=None, top_p=None, top_k=None, repetition_penalty=None, max_tokens=None
+    )
+    assert params == SamplingParams(max_tokens=None)
+
+
+def test_logit_bias_may_have_ids_as_text_and_is_clamped() -> None:
+    params = SamplingParams.from_optional(logit_bias={"5": 300, 7: -1.5, "9": -1e9})
+    assert params.logit_bias == {5: 100, 7: -1.5, 9: -100}
+    with pytest.raises(InvalidParameter) as caught:
+        SamplingParams.from_optional(logit_bias={"x": 1})
+    assert caught.value.param == "logit_bias"
+
+
+def test_a_clone_shares_nothing_unless_it_may() -> None:
+    params = SamplingParams(stop=["a"], logit_bias={1: 2.0})
+    clone = params.clone()
+    assert clone == params
+    clone.logit_bias = {}
+    assert isinstance(clone.stop, list)
+    clone.stop.append("b")
+    assert params.stop == ["a"]
+    assert params.logit_bias == {1: 2.0}
+    shared = SamplingParams(stop=["a"], skip_clone=True)
+    assert shared.clone().stop is shared.stop
+
+
+# ---- repetition
+
+
+def met(generated: list[int], *, prompt: tuple[int, ...] = (), **limits: int) -> bool:
+    return RepetitionDetectionParams(**limits).is_met([*prompt, *generated], len(prompt))
+
+
+def test_a_pattern_that_repeats_often_enough_is_found() -> None:
+    assert met([9, 1, 2, 3, 1, 2, 3, 1, 2, 3], max_pattern_size=3, min_count=3)
+    assert not met([9, 1, 2, 3, 1, 2, 3], max_pattern_size=3, min_count=3)
+    assert not met([1, 2, 3, 1, 2, 3, 1, 2, 4], max_pattern_size=3, min_count=3)
+    assert met([7, 7, 7], max_pattern_size=1, min_count=3)
+
+
+def test_patterns_outside_the_sizes_do_not_count() -> None:
+    assert not met([5] * 3, max_pattern_size=3, min_pattern_size=2, min_count=2)
+    assert met([5] * 4, max_pattern_size=3, min_pattern_size=2, min_count=2)
+    assert not met([1, 2, 3, 4] * 3, max_pattern_size=3, min_count=2)
+    assert not met([5] * 9)
+
+
+def test_the_prompt_does_not_count() -> None:
+    assert not met([1], prompt=(1, 1, 1), max_pattern_size=1, min_count=2)
+    assert met([1, 1], prompt=(1, 1), max_pattern_size=1, min_count=2)
+
+
+@given(
+    st.lists(st.integers(0, 2), max_size=24),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.integers(2, 4),
+)
+def test_repetitions_are_those_that_a_plain_search_finds(
+    tokens: list[int], shortest: int, longest: int, count: int
+) -> None:
+    longest = max(longest, shortest)
+    expected = any(
+        len(tokens) >= size * count
+        and tokens[len(tokens) - size * count :] == tokens[len(tokens) - size :] * count
+        for size in range(max(shortest, 1), longest + 1)
+    )
+    limits = RepetitionDetectionParams(longest, shortest, count)
+    assert limits.is_met(tokens, 0) is expected
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_pattern_size": -1},
+        {"min_pattern_size": 2, "max_pattern_size": 1},
+        {"max_pattern_size": 3},
+        {"max_pattern_size": 3, "min_count": 1},
+        {"max_pattern_size": 3, "min_count": 2.0},
+        {"max_pattern_size": 10**6, "min_count": 2},
+    ],
+)
+def test_limits_of_repetition_detection(limits: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        RepetitionDetectionParams(**limits)
+    assert caught.value.param == "repetition_detection"
+
+
+# ---- beam search
+
+
+@pytest.mark.parametrize(
+    ("field", "bad"),
+    [
+        ("beam_width", [0, MAX_N + 1, 1.5, None]),
+        ("max_tokens", [0, None, True]),
+        ("temperature", [-1, 3, math.nan]),
+        ("length_penalty", [math.nan, math.inf, 1e9]),
+    ],
+)
+def test_limits_of_beam_search(field: str, bad: list[Any]) -> None:
+    for value in bad:
+        with pytest.raises(InvalidParameter) as caught:
+            BeamSearchParams(**{"beam_width": 2, "max_tokens": 4, field: value})
+        assert caught.value.param == field
 
 
 @given(

@@ -26,7 +26,13 @@ from octavo.api.openai.route import (
     truncated,
     unknown_field_headers,
 )
-from octavo.api.openai.sampling import check_http_limits, default_max_tokens, sampling_params
+from octavo.api.openai.sampling import (
+    beam_search_params,
+    check_http_limits,
+    default_max_tokens,
+    num_shown,
+    sampling_params,
+)
 from octavo.api.openai.unsupported import KNOWN, refuse_unsupported
 from octavo.api.openai.usage import UsageCounter, wants_usage
 from octavo.errors import (
@@ -39,7 +45,7 @@ from octavo.errors import (
     UnsupportedFeature,
 )
 from octavo.frontend.prompt import TextPrompt
-from octavo.sampling_params import SamplingParams
+from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.wording import printable
 
 
@@ -81,7 +87,9 @@ class ChatCompletions:
         name = response_id("chatcmpl", scope, request)
         check_http_limits(request, max_stop_strings=context.server.max_stop_strings)
         check_tools(request)
-        params = self._params(request)
+        logprobs = self._logprobs(request)
+        num_top = num_shown(request, logprobs)
+        params = self._params(request, logprobs)
         variables = (
             {}
             if request.reasoning_effort is None
@@ -101,8 +109,8 @@ class ChatCompletions:
             usage=UsageCounter(show_cached=context.server.enable_prompt_tokens_details),
             usage_at_end=at_end,
             usage_in_chunks=in_chunks,
-            num_top_logprobs=params.logprobs,
-            text=context.token_text(request) if params.logprobs is not None else None,
+            num_top_logprobs=num_top,
+            text=context.token_text(request) if num_top is not None else None,
             echo=self._echo(request),
             show_token_ids=request.return_token_ids,
             show_prompt_logprobs=request.prompt_logprobs is not None,
@@ -120,7 +128,8 @@ class ChatCompletions:
         )
         await context.generator.run(job, receive, send)
 
-    def _params(self, request: ChatCompletionRequest) -> SamplingParams:
+    def _logprobs(self, request: ChatCompletionRequest) -> int | None:
+        """Alternatives per token; None: no logprobs."""
         if request.top_logprobs and not request.logprobs:
             raise InvalidParameter(
                 "when using `top_logprobs`, `logprobs` must be set to true. "
@@ -133,6 +142,11 @@ class ChatCompletions:
                 "(parameter=top_logprobs)",
                 param="top_logprobs",
             )
+        return (request.top_logprobs or 0) if request.logprobs else None
+
+    def _params(
+        self, request: ChatCompletionRequest, logprobs: int | None
+    ) -> SamplingParams | BeamSearchParams:
         field, max_tokens = "max_completion_tokens", request.max_completion_tokens
         if max_tokens is None:
             field, max_tokens = "max_tokens", request.max_tokens
@@ -144,11 +158,15 @@ class ChatCompletions:
                 f"(parameter={field}, value={max_tokens})",
                 param=field,
             )
+        if request.use_beam_search:
+            if max_tokens is None:
+                max_tokens = self._context.llm.max_model_len
+            return beam_search_params(request, self._context.defaults, max_tokens=max_tokens)
         return sampling_params(
             request,
             self._context.defaults,
             max_tokens=max_tokens,
-            logprobs=(request.top_logprobs or 0) if request.logprobs else None,
+            logprobs=logprobs,
             prompt_logprobs=request.prompt_logprobs,
         )
 

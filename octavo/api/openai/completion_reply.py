@@ -20,6 +20,7 @@ from octavo.api.openai.logprobs import (
     completion_logprobs,
     join_completion_logprobs,
     prompt_logprobs,
+    text_of_tokens,
 )
 from octavo.api.openai.protocol import (
     CompletionChoice,
@@ -49,7 +50,6 @@ class CompletionReply:
         num_top_logprobs: alternatives per token; None: no logprobs.
         text: shows tokens.
         echo: each choice begins with its prompt.
-        drop_output: only the echo was asked for.
         keep_text: remember what a stream said, for `log_text`.
     """
 
@@ -68,7 +68,6 @@ class CompletionReply:
         text: TokenText,
         skip_special_tokens: bool,
         echo: bool,
-        drop_output: bool,
         show_token_ids: bool,
         show_prompt_logprobs: bool,
         keep_text: bool = False,
@@ -88,18 +87,24 @@ class CompletionReply:
         self._show_prompt_logprobs = show_prompt_logprobs
         self._keep_text = keep_text
         num_choices = num_prompts * n
-        self._assemblers = [ChoiceAssembler(drop_output=drop_output) for _ in range(num_choices)]
+        self._assemblers = [ChoiceAssembler() for _ in range(num_choices)]
         self._wholes = [WholeChoice() for _ in range(num_choices)]
-        self._offsets = [
-            TextOffsets(text.tokenizer, skip_special_tokens=skip_special_tokens)
-            for _ in range(num_choices if num_top_logprobs is not None else 0)
-        ]
+        self._skip_special_tokens = skip_special_tokens
+        self._offsets: list[TextOffsets] = []  # with logprobs: of each choice
         self._prompts: list[_Prompt] = []
 
     def begin(self, prompt_token_ids: Sequence[list[int]]) -> None:
         """Takes the prompts as the engine sees them."""
         self._usage.begin(prompt_token_ids)
         self._prompts = [_Prompt(ids) for ids in prompt_token_ids]
+        if self._num_top_logprobs is not None:
+            self._offsets = [
+                TextOffsets(
+                    self._text.tokenizer, ids, skip_special_tokens=self._skip_special_tokens
+                )
+                for ids in prompt_token_ids
+                for _ in range(self._n)
+            ]
 
     def chunks(self, prompt_index: int, output: RequestOutput) -> list[msgspec.Struct]:
         """New events; the first call for a prompt also sends its echo."""
@@ -165,9 +170,7 @@ class CompletionReply:
         if self._echo and prompt.text is None:
             prompt.text = output.prompt
             if prompt.text is None:  # it came as token ids
-                prompt.text = self._text.tokenizer.decode(
-                    prompt.token_ids, skip_special_tokens=False
-                )
+                prompt.text = text_of_tokens(self._text.tokenizer, prompt.token_ids)
         if prompt.logprobs is None:
             prompt.logprobs = output.prompt_logprobs
         return prompt
@@ -194,7 +197,7 @@ class CompletionReply:
         return completion_logprobs(
             prompt.token_ids,
             prompt.logprobs,
-            self._offsets[index].push_prompt(prompt.token_ids, prompt.text),
+            self._offsets[index].push_prompt(prompt.text),
             num_top=self._num_top_logprobs,
             text=self._text,
         )

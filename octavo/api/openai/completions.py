@@ -22,7 +22,13 @@ from octavo.api.openai.route import (
     truncated,
     unknown_field_headers,
 )
-from octavo.api.openai.sampling import check_http_limits, default_max_tokens, sampling_params
+from octavo.api.openai.sampling import (
+    beam_search_params,
+    check_http_limits,
+    default_max_tokens,
+    num_shown,
+    sampling_params,
+)
 from octavo.api.openai.unsupported import KNOWN, refuse_unsupported
 from octavo.api.openai.usage import UsageCounter, wants_usage
 from octavo.errors import (
@@ -34,7 +40,7 @@ from octavo.errors import (
     Unauthorized,
 )
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
-from octavo.sampling_params import MAX_N, SamplingParams
+from octavo.sampling_params import MAX_N, BeamSearchParams, SamplingParams
 
 DEFAULT_MAX_TOKENS = 16
 
@@ -85,8 +91,7 @@ class Completions:
                 f"fewer prompts at a time. (parameter=n, value={request.n})",
                 param="n",
             )
-        max_tokens = self._max_tokens(request)
-        params = self._params(request, max_tokens)
+        params = self._params(request)
         prompts = [await truncated(context.llm, prompt, request) for prompt in prompts]
         at_end, in_chunks = wants_usage(
             request.stream_options, force=context.server.enable_force_include_usage
@@ -100,11 +105,10 @@ class Completions:
             usage=UsageCounter(show_cached=context.server.enable_prompt_tokens_details),
             usage_at_end=at_end,
             usage_in_chunks=in_chunks,
-            num_top_logprobs=request.logprobs,
+            num_top_logprobs=num_shown(request, request.logprobs),
             text=context.token_text(request),
             skip_special_tokens=request.skip_special_tokens,
             echo=request.echo,
-            drop_output=max_tokens == 0,
             show_token_ids=request.return_token_ids,
             show_prompt_logprobs=request.prompt_logprobs is not None,
             keep_text=context.server.enable_log_outputs,
@@ -134,18 +138,35 @@ class Completions:
             )
         return max_tokens
 
-    def _params(self, request: CompletionRequest, max_tokens: int) -> SamplingParams:
+    def _params(self, request: CompletionRequest) -> SamplingParams | BeamSearchParams:
+        if request.use_beam_search:
+            self._check_beam_search(request)
+            return beam_search_params(
+                request, self._context.defaults, max_tokens=self._max_tokens(request)
+            )
         prompt_logprobs = request.prompt_logprobs
         if request.echo and request.logprobs is not None:
             prompt_logprobs = max(request.logprobs, prompt_logprobs or 0)
         return sampling_params(
             request,
             self._context.defaults,
-            # the engine makes at least one token; the reply drops it
-            max_tokens=max(max_tokens, 1),
+            max_tokens=self._max_tokens(request),
             logprobs=request.logprobs,
             prompt_logprobs=prompt_logprobs,
         )
+
+    def _check_beam_search(self, request: CompletionRequest) -> None:
+        if request.stream:
+            raise InvalidParameter(
+                "Streaming is not available with beam search: its outputs are known at the end. "
+                "(parameter=stream)",
+                param="stream",
+            )
+        if request.echo and request.logprobs is not None:
+            raise InvalidParameter(
+                "`echo` with `logprobs` is not supported with beam search. (parameter=echo)",
+                param="echo",
+            )
 
 
 def read_prompts(value: Any, *, add_special_tokens: bool, max_prompts: int) -> list[Prompt]:

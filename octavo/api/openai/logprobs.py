@@ -5,7 +5,6 @@ Runs in: API process. Owns: the shapes and the finite floor. Knows nothing of: t
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:  # the launcher decides when tokenizers are loaded
     from octavo.tokenizer.tokenizer import Tokenizer
 
 FLOOR = -9999.0  # instead of -inf, which JSON cannot say
+_NEAR = 8  # characters of a prompt's text that a normalizer may have taken away in one place
 
 
 class TokenText:
@@ -55,37 +55,58 @@ class TextOffsets:
 
     A token that completes no character begins where the next character will be. Tokens that the
     text does not show (special ones, if skipped) take no room.
+
+    Args:
+        tokenizer: as the text was made with.
+        prompt_ids: what comes before the first token; a character that it leaves unfinished belongs
+            to the output, as in the text.
+        skip_special_tokens: the output does not show special tokens.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, prompt_ids: Sequence[int], *, skip_special_tokens: bool
+    ) -> None:
         self._tokenizer = tokenizer
-        self._skip = frozenset(tokenizer.special_ids) if skip_special_tokens else frozenset()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._prompt_ids = prompt_ids
+        self._stream = tokenizer.decode_stream(prompt_ids, skip_special_tokens)
         self._length = 0
 
     def push(self, token_id: int) -> int:
         """The offset of the next token."""
         offset = self._length
-        if token_id not in self._skip:
-            self._length += len(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+        self._length += len(self._stream.step(token_id))
         return offset
 
-    def push_prompt(self, token_ids: Sequence[int], text: str) -> list[int]:
-        """Offsets of the tokens of a prompt whose text is known; the text ends there."""
-        offsets = []
+    def push_prompt(self, text: str) -> list[int]:
+        """Offsets of the tokens of the prompt, which stands before the output as `text`.
+
+        The text may differ from what its tokens say: a BOS that the tokenizer has added is not in
+        it, and a normalizer may have made one character of two. So offsets follow the text: they
+        go to where the next token's text is found, if that is near.
+        """
         special = self._tokenizer.special_ids
-        for token_id in token_ids:
-            offset = self._length
-            offsets.append(min(offset, len(text)))
-            piece = self._tokenizer.token_bytes(token_id)
-            if token_id in special and not text.startswith(
-                piece.decode("utf-8", "replace"), offset
-            ):
-                continue  # added by the tokenizer: a BOS that the text does not show
-            self._length += len(self._decoder.decode(piece))
-        self._decoder.reset()
+        stream = self._tokenizer.decode_stream([], False)
+        offsets, length = [], 0
+        for token_id in self._prompt_ids:
+            if token_id in special:
+                spelled = self._tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+                if not text.startswith(spelled, length):
+                    offsets.append(length)
+                    continue
+            piece = stream.step(token_id)
+            found = text.find(piece, length, length + len(piece) + _NEAR) if piece else -1
+            length = min(max(length, found), len(text))
+            offsets.append(length)
+            length = min(length + len(piece), len(text))
         self._length = len(text)
         return offsets
+
+
+def text_of_tokens(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
+    """The whole text of a prompt given as token ids, special tokens shown. A character that its end
+    leaves unfinished is not in it: the output says it, or nobody does."""
+    stream = tokenizer.decode_stream([], False)
+    return "".join(map(stream.step, token_ids))
 
 
 def top_candidates(position: PositionLogprobs, num: int) -> list[tuple[int, Logprob]]:

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from octavo.sampling_params import RepetitionDetectionParams
+
 # ---- requests -----------------------------------------------------------------------------------
 
 #: what travels to the engine unchecked must fit in 64 bits
@@ -55,6 +57,11 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     prompt_logprobs: int | None = None
+    logprob_token_ids: list[int] | None = None
+    repetition_detection: RepetitionDetectionParams | None = None
+    stream_interval: int | None = None
+    use_beam_search: Annotated[bool, Meta(description="n is the width of the beam")] = False
+    length_penalty: Annotated[float, Meta(description="of a beam search")] = 1.0
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] = "left"
     priority: Int64 = 0

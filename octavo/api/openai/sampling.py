@@ -14,7 +14,7 @@ from typing import Any
 
 from octavo.api.openai.protocol import SamplingFields
 from octavo.errors import InvalidParameter
-from octavo.sampling_params import RequestOutputKind, SamplingParams
+from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
 #: fields for which the model may bring a default
 _DEFAULTED = (
@@ -26,7 +26,18 @@ _DEFAULTED = (
     "frequency_penalty",
     "repetition_penalty",
 )
-_SALT_FORBIDDEN = frozenset("@/\\\0")
+#: a beam search takes the likeliest outputs: what would exclude some of them cannot be honoured
+_NOT_WITH_BEAMS = (
+    "stop",
+    "stop_token_ids",
+    "logit_bias",
+    "bad_words",
+    "allowed_token_ids",
+    "min_tokens",
+    "prompt_logprobs",
+    "logprob_token_ids",
+    "repetition_detection",
+)
 
 
 def check_http_limits(request: SamplingFields, *, max_stop_strings: int) -> None:
@@ -46,16 +57,57 @@ def check_http_limits(request: SamplingFields, *, max_stop_strings: int) -> None
             "(parameter=stop)",
             param="stop",
         )
-    if request.cache_salt is not None and _SALT_FORBIDDEN.intersection(request.cache_salt):
-        raise InvalidParameter(
-            "cache_salt must not contain '@', '/', '\\' or NUL. (parameter=cache_salt)",
-            param="cache_salt",
-        )
     if request.prompt_logprobs is not None and request.stream:
         raise InvalidParameter(
             "`prompt_logprobs` are not available when `stream=True`. (parameter=prompt_logprobs)",
             param="prompt_logprobs",
         )
+
+
+def num_shown(request: SamplingFields, logprobs: int | None) -> int | None:
+    """Candidates that a reply shows per token: those asked for by number, or by id and beside them
+    the chosen one.
+
+    Raises:
+        InvalidParameter: ids without logprobs.
+    """
+    if request.logprob_token_ids is None:
+        return logprobs
+    if logprobs is None:
+        raise InvalidParameter(
+            "when using `logprob_token_ids`, `logprobs` must be set. (parameter=logprob_token_ids)",
+            param="logprob_token_ids",
+        )
+    return len(request.logprob_token_ids) + 1
+
+
+def beam_search_params(
+    request: SamplingFields, defaults: Mapping[str, float], *, max_tokens: int
+) -> BeamSearchParams:
+    """A request with `use_beam_search`: the width is `n`.
+
+    Raises:
+        InvalidParameter: a value is outside its limits, or a field has no meaning here.
+    """
+    for name in _NOT_WITH_BEAMS:
+        value = getattr(request, name)
+        asks_nothing = value in (None, "", [], {}) or (name == "min_tokens" and value == 0)
+        if not asks_nothing:
+            raise InvalidParameter(
+                f"`{name}` is not supported with beam search. (parameter={name})", param=name
+            )
+    temperature = request.temperature
+    if temperature is None:
+        temperature = defaults.get("temperature", 1.0)
+    return BeamSearchParams(
+        beam_width=request.n,
+        max_tokens=max_tokens,
+        ignore_eos=request.ignore_eos,
+        temperature=temperature,
+        length_penalty=request.length_penalty,
+        include_stop_str_in_output=request.include_stop_str_in_output,
+        skip_special_tokens=request.skip_special_tokens,
+    )
 
 
 def default_max_tokens(defaults: Mapping[str, float]) -> int | None:
@@ -97,13 +149,17 @@ def sampling_params(
         ignore_eos=request.ignore_eos,
         max_tokens=max_tokens,
         min_tokens=request.min_tokens,
-        logprobs=logprobs,
+        # the ids say how many
+        logprobs=None if request.logprob_token_ids is not None else logprobs,
+        logprob_token_ids=request.logprob_token_ids,
         prompt_logprobs=prompt_logprobs,
         skip_special_tokens=request.skip_special_tokens,
         spaces_between_special_tokens=request.spaces_between_special_tokens,
         include_stop_str_in_output=request.include_stop_str_in_output,
         output_kind=kind,
+        stream_interval=request.stream_interval,
         logit_bias=request.logit_bias,
         allowed_token_ids=request.allowed_token_ids,
         extra_args=request.vllm_xargs,
+        repetition_detection=request.repetition_detection,
     )

@@ -52,13 +52,10 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "ebnf": _is_empty,
     "functions": _is_empty,
     "function_call": _is_none_choice,
-    "use_beam_search": _is_empty,
     "best_of": _is_one,
     "suffix": _is_empty,
     "prompt_embeds": _is_empty,
-    "logprob_token_ids": _is_empty,
     "thinking_token_budget": _is_empty,
-    "repetition_detection": _is_empty,
     "watermarking": _is_empty,
     "kv_transfer_params": _is_empty,
     "ec_transfer_params": _is_empty,
@@ -73,7 +70,9 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
 
 _REASONS = {
     "suffix": "suffix is not supported: the model is not trained to fill in the middle",
-    "best_of": "best_of is not supported; ask for n outputs instead",
+    "best_of": "best_of is not supported, as in vLLM; ask for n outputs and choose by their "
+    "logprobs, or use use_beam_search",
+    "thinking_token_budget": "thinking_token_budget needs a reasoning parser, and there is none",
 }
 
 #: hints and labels of the OpenAI and vLLM APIs, taken without a word
@@ -90,8 +89,6 @@ HARMLESS = frozenset(
         "parallel_tool_calls",
         "include_reasoning",
         "prediction",
-        "stream_interval",
-        "length_penalty",
     }
 )
 

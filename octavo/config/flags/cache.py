@@ -44,12 +44,11 @@ FLAGS = (
         "reuse KV blocks of equal prefixes",
         auto="on where the model allows",
     ),
-    hint(
+    Flag(
         "prefix-caching-hash-algo",
         STR,
         "sha256",
-        "hash of prefix blocks",
-        "prefix blocks are hashed with SHA-256",
+        "hash of prefix blocks; sha256_cbor has the values that vLLM's has",
         choices=("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"),
     ),
     Flag(
@@ -61,6 +60,7 @@ FLAGS = (
             "auto",
             "float16",
             "bfloat16",
+            "int8",
             "fp8",
             "fp8_e4m3",
             "fp8_e5m2",
@@ -68,8 +68,8 @@ FLAGS = (
             "fp8_ds_mla",
             "nvfp4_ds_mla",
         ),
-        supported=("auto", "bfloat16"),
-        why="it holds bfloat16, or float32 with --dtype float32",
+        supported=("auto", "bfloat16", "int8", "fp8", "fp8_e4m3"),
+        why="there are no kernels for it: use bfloat16, or int8 for half the memory",
     ),
     Flag(
         "num-gpu-blocks-override",

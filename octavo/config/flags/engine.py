@@ -50,12 +50,12 @@ FLAGS = (
     ),
     hint("profiler-config", JSON, {}, "PyTorch or CUDA profiler", "there is no PyTorch profiler"),
     unsupported("kv-transfer-config", JSON, None, "connector to other servers", NO_TRANSFER),
-    unsupported(
+    Flag(
         "kv-events-config",
         JSON,
         None,
-        "publish events of KV blocks",
-        "events of KV blocks are not published",
+        "publish events of the prefix cache (docs/kv-events.md)",
+        auto="not published",
     ),
     hint(
         "attention-config",

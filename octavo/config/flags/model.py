@@ -145,8 +145,6 @@ FLAGS = (
         "raw_logprobs",
         "what logprobs are taken from",
         choices=("raw_logprobs", "processed_logprobs", "raw_logits", "processed_logits"),
-        supported=("raw_logprobs", "processed_logprobs"),
-        why="logits are not returned",
     ),
     Flag(
         "generation-config",
@@ -204,13 +202,7 @@ FLAGS = (
         "accept embeddings as prompts",
         "prompts are text or token ids",
     ),
-    unsupported(
-        "logits-processors",
-        STRS,
-        None,
-        "class paths of logits processors",
-        "custom logits processors are not available yet",
-    ),
+    Flag("logits-processors", STRS, None, "logits processors to plug in, as module:Class"),
     unsupported(
         "io-processor-plugin",
         STR,

@@ -66,12 +66,12 @@ FLAGS = (
     Flag(
         "scheduling-policy", STR, "fcfs", "order of waiting requests", choices=("fcfs", "priority")
     ),
-    hint(
+    Flag(
         "async-scheduling",
         BOOL,
         None,
-        "schedule the next step while one runs",
-        "scheduling takes microseconds here",
+        "prepare the next step while one computes",
+        auto="off on CPU, where preparing takes microseconds of the cores that compute",
     ),
     Flag("stream-interval", INT, 1, "tokens per streamed output", low=1),
     Flag(

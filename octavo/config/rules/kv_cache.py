@@ -27,20 +27,6 @@ def check_block_size(block_size: int) -> int:
     return block_size
 
 
-def check_cache_dtype(kv_cache_dtype: str, dtype: str) -> str:
-    """Element type of the cache: it follows the arithmetic.
-
-    Raises:
-        ConfigError: bfloat16 is asked for together with float32 arithmetic.
-    """
-    if kv_cache_dtype == "bfloat16" and dtype == "float32":
-        raise ConfigError(
-            "--kv-cache-dtype bfloat16 is not supported with --dtype float32: the cache holds "
-            "float32 then; leave one of the two out"
-        )
-    return kv_cache_dtype
-
-
 def choose_cache_bytes(
     kv_cache_memory_bytes: int | None, cpu_kvcache_space_gib: float | None
 ) -> Choice[int | None]:
@@ -59,6 +45,15 @@ def choose_cache_bytes(
         f"KV cache of {kv_cache_memory_bytes} bytes: --kv-cache-memory-bytes comes before "
         "CPU_KVCACHE_SPACE",
     )
+
+
+def choose_hash_algorithm(algorithm: str) -> Choice[str]:
+    """How prefix blocks are named. xxhash only promises to be faster, at the price of collisions
+    that can be made on purpose; nobody who asks for it depends on its values."""
+    if not algorithm.startswith("xxhash"):
+        return Choice(algorithm)
+    used = algorithm.replace("xxhash", "sha256")
+    return Choice(used, f"prefix blocks are hashed with {used}: there is no {algorithm} here")
 
 
 def check_utilization(gpu_memory_utilization: float | None) -> float | None:

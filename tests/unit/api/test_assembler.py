@@ -66,10 +66,3 @@ def test_text_and_finish_in_one_output_are_two_events() -> None:
         CompletionOutput(0, "a", [1], finish_reason="stop", stop_reason="b")
     )
     assert events == [ContentDelta("a", [1]), Finish("stop", "b")]
-
-
-def test_dropped_output_counts_nothing_and_ends_with_length() -> None:
-    assembler = ChoiceAssembler(drop_output=True)
-    events = assembler.push(CompletionOutput(0, "a", [1], finish_reason="stop", stop_reason=7))
-    assert events == [Finish("length", None)]
-    assert assembler.num_tokens == 0

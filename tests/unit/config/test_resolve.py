@@ -70,7 +70,7 @@ def test_the_defaults_of_a_gguf_file_on_cpu() -> None:
     assert config.cache.enable_prefix_caching
     assert config.scheduler.max_num_batched_tokens == 512
     assert not config.scheduler.max_num_batched_tokens_is_given
-    assert config.scheduler.max_num_seqs == 128
+    assert (config.scheduler.max_num_seqs, config.scheduler.depth) == (128, 1)
     assert config.scheduler.enable_chunked_prefill
     assert config.parallel.distributed_executor_backend == "uni"
     assert config.device.num_threads == 4
@@ -100,6 +100,7 @@ def test_flags_reach_their_parts() -> None:
         max_num_queued_tokens="2k",
         long_prefill_token_threshold=64,
         scheduling_policy="priority",
+        async_scheduling=True,
         stream_interval=4,
         watermark=0.1,
         scheduler_reserve_full_isl=False,
@@ -124,6 +125,7 @@ def test_flags_reach_their_parts() -> None:
     assert config.scheduler.max_num_batched_tokens == 1000
     assert config.scheduler.max_num_batched_tokens_is_given
     assert (config.scheduler.max_num_seqs, config.scheduler.policy) == (9, "priority")
+    assert config.scheduler.depth == 2
     assert config.scheduler.max_num_queued_reqs == 3
     assert config.scheduler.max_num_queued_tokens == 2000
     assert config.scheduler.long_prefill_token_threshold == 64

@@ -27,6 +27,14 @@ def test_a_request_runs_to_its_length() -> None:
     assert [o.finish_reason for o in outputs] == [None, None, None, FinishReason.LENGTH]
 
 
+def test_it_knows_where_its_time_went() -> None:
+    core = EngineCore(engine_config(), FakeExecutor(backend_s=2.0))
+    core.add_request(core_request("a", [1, 2, 3], max_tokens=4))
+    run(core)
+    assert (core.times.num_steps, core.times.backend_s) == (4, 8.0)
+    assert 0 < core.times.step_s < 1
+
+
 def test_without_work_a_step_says_nothing() -> None:
     core = EngineCore(engine_config(), FakeExecutor())
     assert not core.has_work
@@ -86,12 +94,12 @@ def test_a_slow_machine_gets_smaller_steps() -> None:
     core = EngineCore(
         engine_config(scheduler=SchedulerConfig(max_num_seqs=8)), FakeExecutor(full_step_s=1.6)
     )
-    assert core.ready.max_num_batched_tokens == 128
+    assert core.ready.max_num_batched_tokens == 96
     core.add_request(core_request("a", list(range(200))))
     said = core.step()
     assert said is not None
     assert said.scheduler_stats is not None
-    assert said.scheduler_stats.num_scheduled_tokens == 128
+    assert said.scheduler_stats.num_scheduled_tokens == 96
 
 
 def test_a_step_that_cannot_run_raises_its_cause() -> None:
@@ -145,6 +153,26 @@ def test_reset_prefix_cache_waits_for_running_requests() -> None:
     assert core.reset_prefix_cache()
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_reset_that_preempts_takes_place_at_once_and_changes_no_output(depth: int) -> None:
+    core = EngineCore(engine_config(scheduler=SchedulerConfig(depth=depth)), FakeExecutor())
+    prompts = {"a": list(range(40)), "b": list(range(50, 70))}
+    for request_id, prompt in prompts.items():
+        core.add_request(core_request(request_id, prompt, max_tokens=8))
+    outputs: list[EngineCoreOutput] = []
+    for _ in range(3):
+        said = core.step()
+        outputs += said.outputs if said else []
+    assert not core.reset_prefix_cache()
+    assert core.reset_prefix_cache(preempt_running=True)
+    outputs += run(core)
+    for request_id, prompt in prompts.items():
+        mine = [output for output in outputs if output.request_id == request_id]
+        assert [t for o in mine for t in o.new_token_ids] == solo_output(prompt, 8)
+        assert mine[-1].events is not None
+        assert mine[-1].events.num_preemptions == 1
+
+
 def test_the_workers_are_told_who_has_ended() -> None:
     executor = FakeExecutor()
     core = EngineCore(engine_config(), executor)
@@ -153,3 +181,48 @@ def test_the_workers_are_told_who_has_ended() -> None:
     core.add_request(core_request("b"))
     core.step()
     assert set(executor.rows) == {"b"}
+
+
+def prefix_counts(core: EngineCore) -> tuple[int, int]:
+    """Tokens looked up and found until nothing is left to do."""
+    queries = hits = 0
+    while core.has_work:
+        said = core.step()
+        if said is not None and said.scheduler_stats is not None:
+            queries += said.scheduler_stats.prefix_cache.queries
+            hits += said.scheduler_stats.prefix_cache.hits
+    return queries, hits
+
+
+def test_each_prompt_is_looked_up_once_however_often_it_is_preempted() -> None:
+    config = engine_config(
+        cache=CacheConfig(num_gpu_blocks_override=6),
+        scheduler=SchedulerConfig(max_num_batched_tokens=128),
+    )
+    core = EngineCore(config, FakeExecutor())
+    for number in range(4):
+        core.add_request(core_request(f"r{number}", [number, *range(19)], max_tokens=30))
+    outputs: list[EngineCoreOutput] = []
+    queries = hits = 0
+    while core.has_work:
+        said = core.step()
+        assert said is not None
+        assert said.scheduler_stats is not None
+        outputs += said.outputs
+        queries += said.scheduler_stats.prefix_cache.queries
+        hits += said.scheduler_stats.prefix_cache.hits
+    assert any(output.events and output.events.num_preemptions for output in outputs)
+    assert (queries, hits) == (80, 0)
+
+
+def test_prompts_that_are_not_looked_up_are_not_counted() -> None:
+    core = EngineCore(engine_config(), FakeExecutor())
+    core.add_request(core_request("a", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (40, 0)
+    core.add_request(core_request("b", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (40, 32)
+    core.add_request(core_request("c", list(range(40)), max_tokens=1, prompt_logprobs=0))
+    assert prefix_counts(core) == (0, 0)
+    core = EngineCore(engine_config(cache=CacheConfig(enable_prefix_caching=False)), FakeExecutor())
+    core.add_request(core_request("a", list(range(40)), max_tokens=1))
+    assert prefix_counts(core) == (0, 0)

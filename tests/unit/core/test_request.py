@@ -40,6 +40,8 @@ def test_the_tokens_that_may_end_it() -> None:
 def test_a_request_for_prompt_logprobs_does_not_read_the_prefix_cache() -> None:
     assert make().reads_prefix_cache
     assert not make(prompt_logprobs=0).reads_prefix_cache
+    assert not make(prompt_logprobs=0, skip_reading_prefix_cache=False).reads_prefix_cache
+    assert not make(skip_reading_prefix_cache=True).reads_prefix_cache
 
 
 def test_max_tokens_is_the_front_ends_to_set() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from octavo.core.request import Request
-from octavo.core.request_queue import FCFSQueue, PriorityQueue, make_request_queue
+from octavo.core.request_queue import make_request_queue
 from tests.fakes.requests import core_request
 
 
@@ -16,23 +16,24 @@ def request(index: int, *, priority: int = 0, arrival_time_s: float = 0.0) -> Re
 
 
 def test_fcfs_ignores_priority() -> None:
-    queue = FCFSQueue()
+    queue = make_request_queue("fcfs")
     requests = [request(0, priority=5), request(1, priority=1)]
     for r in requests:
         queue.add(r)
     assert [queue.pop(), queue.pop()] == requests
 
 
-def test_fcfs_puts_a_preempted_request_first() -> None:
-    queue = FCFSQueue()
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+def test_who_comes_back_keeps_its_place(policy: str) -> None:
+    queue = make_request_queue(policy)
     a, b = request(0), request(1)
     queue.add(b)
-    queue.put_back(a)
+    queue.add(a)
     assert queue.peek() is a
 
 
 def test_priority_orders_by_priority_then_arrival_then_number() -> None:
-    queue = PriorityQueue()
+    queue = make_request_queue("priority")
     late = request(0, priority=1, arrival_time_s=2.0)
     early = request(1, priority=1, arrival_time_s=1.0)
     urgent = request(2, priority=-1, arrival_time_s=9.0)
@@ -40,11 +41,6 @@ def test_priority_orders_by_priority_then_arrival_then_number() -> None:
     for r in (late, early, urgent, same):
         queue.add(r)
     assert [queue.pop() for _ in range(4)] == [urgent, early, same, late]
-
-
-def test_a_policy_names_its_queue() -> None:
-    assert isinstance(make_request_queue("fcfs"), FCFSQueue)
-    assert isinstance(make_request_queue("priority"), PriorityQueue)
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
@@ -57,50 +53,62 @@ def test_adding_a_request_twice_is_our_mistake(policy: str) -> None:
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Both queues against sorted lists."""
+    """Both orders against the smallest of a list."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.fcfs, self.priority = FCFSQueue(), PriorityQueue()
-        self.order: list[Request] = []
+        self.fcfs, self.priority = make_request_queue("fcfs"), make_request_queue("priority")
+        self.members: list[Request] = []
+        self.gone: list[Request] = []
         self.count = 0
 
-    @rule(priority=st.integers(-2, 2), arrival=st.integers(0, 3), back=st.booleans())
-    def add(self, priority: int, arrival: int, back: bool) -> None:
-        r = request(self.count, priority=priority, arrival_time_s=arrival)
+    @rule(priority=st.integers(-2, 2), arrival=st.integers(0, 3))
+    def add(self, priority: int, arrival: int) -> None:
+        self._put(request(self.count, priority=priority, arrival_time_s=arrival))
         self.count += 1
-        for queue in (self.fcfs, self.priority):
-            queue.put_back(r) if back else queue.add(r)
-        self.order.insert(0 if back else len(self.order), r)
 
-    @precondition(lambda self: self.order)
+    @precondition(lambda self: self.gone)
+    @rule(data=st.data())
+    def come_back(self, data: st.DataObject) -> None:
+        r = data.draw(st.sampled_from(self.gone))
+        self.gone.remove(r)
+        self._put(r)
+
+    @precondition(lambda self: self.members)
     @rule(data=st.data())
     def remove(self, data: st.DataObject) -> None:
-        r = data.draw(st.sampled_from(self.order))
-        self.order.remove(r)
+        r = data.draw(st.sampled_from(self.members))
         self.fcfs.remove(r)
-        self.priority.remove(r)
+        self._took(r, self.priority)
 
-    @precondition(lambda self: self.order)
+    @precondition(lambda self: self.members)
     @rule()
     def pop_fcfs(self) -> None:
         r = self.fcfs.pop()
-        assert r is self.order.pop(0)
-        self.priority.remove(r)
+        assert r is min(self.members, key=lambda member: member.index)
+        self._took(r, self.priority)
 
-    @precondition(lambda self: self.order)
+    @precondition(lambda self: self.members)
     @rule()
     def pop_priority(self) -> None:
         r = self.priority.pop()
-        assert r is min(self.order, key=Request.sort_key)
-        self.order.remove(r)
-        self.fcfs.remove(r)
+        assert r is min(self.members, key=Request.sort_key)
+        self._took(r, self.fcfs)
 
     @invariant()
     def same_members(self) -> None:
-        assert len(self.fcfs) == len(self.priority) == len(self.order)
-        assert list(self.fcfs) == self.order
-        assert set(self.priority) == set(self.order)
+        assert len(self.fcfs) == len(self.priority) == len(self.members)
+        assert set(self.fcfs) == set(self.priority) == set(self.members)
+
+    def _put(self, r: Request) -> None:
+        self.members.append(r)
+        self.fcfs.add(r)
+        self.priority.add(r)
+
+    def _took(self, r: Request, other) -> None:  # type: ignore[no-untyped-def]
+        other.remove(r)
+        self.members.remove(r)
+        self.gone.append(r)
 
 
 TestQueueMachine = QueueMachine.TestCase

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import settings
@@ -16,89 +15,16 @@ from hypothesis.stateful import (
     rule,
 )
 
-from octavo.config.engine import CacheConfig, SchedulerConfig
-from octavo.core.engine_core import EngineCore
 from octavo.core.kv_cache_manager import HeldBlocks
 from octavo.core.request import Request
 from octavo.messages.engine import (
-    EngineCoreOutput,
     EngineCoreRequest,
     FinishReason,
-    SchedulerStats,
 )
 from octavo.messages.kv_cache import KVCacheSpec
-from octavo.messages.step import SchedulerOutput
-from tests.fakes.engine_config import engine_config
-from tests.fakes.fake_executor import FakeExecutor, solo_output
+from tests.fakes.core_run import engine, scheduled
+from tests.fakes.fake_executor import solo_output
 from tests.fakes.requests import core_request
-
-
-@dataclass
-class Run:
-    """An engine and everything it has said."""
-
-    core: EngineCore
-    executor: FakeExecutor
-    outputs: dict[str, list[EngineCoreOutput]] = field(default_factory=dict)
-    stats: list[SchedulerStats] = field(default_factory=list)
-
-    def add(self, *requests: EngineCoreRequest) -> None:
-        for request in requests:
-            self.core.add_request(request)
-
-    def step(self) -> SchedulerOutput | None:
-        """One step; what was scheduled in it, if anything."""
-        before = len(self.executor.steps)
-        said = self.core.step()
-        if said is not None:
-            assert said.scheduler_stats is not None
-            self.stats.append(said.scheduler_stats)
-            for output in said.outputs:
-                self.outputs.setdefault(output.request_id, []).append(output)
-        return self.executor.steps[-1] if len(self.executor.steps) > before else None
-
-    def finish(self, *, max_steps: int = 5000) -> None:
-        for _ in range(max_steps):
-            if not self.core.has_work:
-                return
-            self.step()
-        raise AssertionError(f"there is still work after {max_steps} steps")
-
-    def tokens(self, request_id: str) -> list[int]:
-        return [t for output in self.outputs[request_id] for t in output.new_token_ids]
-
-    def end(self, request_id: str) -> EngineCoreOutput:
-        last = self.outputs[request_id][-1]
-        assert last.finish_reason is not None
-        return last
-
-
-def engine(
-    *,
-    num_blocks: int = 100,
-    block_size: int = 4,
-    max_model_len: int = 200,
-    caching: bool = True,
-    depth: int = 1,
-    specs: list[KVCacheSpec] | None = None,
-    **scheduler: object,
-) -> Run:
-    executor = FakeExecutor(specs=specs)
-    config = engine_config(
-        cache=CacheConfig(
-            block_size=block_size,
-            num_gpu_blocks_override=num_blocks,
-            enable_prefix_caching=caching,
-        ),
-        scheduler=SchedulerConfig(**scheduler),  # type: ignore[arg-type]
-        max_model_len=max_model_len,
-    )
-    return Run(EngineCore(config, executor, depth=depth), executor)
-
-
-def scheduled(step: SchedulerOutput | None) -> dict[str, int]:
-    assert step is not None
-    return step.num_scheduled_tokens
 
 
 def test_a_long_prompt_is_computed_in_chunks_of_the_budget() -> None:
@@ -194,6 +120,82 @@ def test_a_victim_that_was_already_scheduled_in_the_step_leaves_it() -> None:
     assert run.tokens("low") == solo_output([1] * 6, 8)
     assert run.tokens("high") == solo_output([2] * 7, 8)
     assert sum(stats.num_preemptions for stats in run.stats) > 0
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("reserve", [True, False])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_prompt_longer_than_a_step_does_not_bounce_in_a_tight_cache(
+    policy: str, reserve: bool, depth: int
+) -> None:
+    """Case C97: preemptions are bounded, and every few steps somebody gets a token."""
+    run = engine(
+        num_blocks=9,
+        max_model_len=32,
+        max_num_batched_tokens=6,
+        max_num_seqs=4,
+        policy=policy,
+        scheduler_reserve_full_isl=reserve,
+        depth=depth,
+    )
+    prompts = {name: [ord(name)] * 20 for name in "abcd"}
+    run.add(*(core_request(name, prompt, max_tokens=12) for name, prompt in prompts.items()))
+    steps_without_a_token = 0
+    while run.core.has_work:
+        before = sum(map(len, run.outputs.values()))
+        run.step()
+        is_idle = sum(map(len, run.outputs.values())) == before
+        steps_without_a_token = steps_without_a_token + 1 if is_idle else 0
+        assert steps_without_a_token <= 6
+    for name, prompt in prompts.items():
+        assert run.tokens(name) == solo_output(prompt, 12)
+    # each takes a block of another one: a request makes at most 3 beyond its prompt
+    assert sum(stats.num_preemptions for stats in run.stats) <= 4 * 3
+
+
+def test_a_victim_of_its_own_need_does_not_end_the_step_for_others() -> None:
+    """By priority a victim need not be the last in line."""
+    run = engine(num_blocks=5, max_model_len=16, policy="priority", caching=False)
+    run.add(core_request("low", [1] * 7, max_tokens=8, priority=9))
+    run.step()
+    run.add(core_request("high", [2] * 5, max_tokens=8, priority=1))
+    assert scheduled(run.step()) == {"low": 1, "high": 5}
+    assert scheduled(run.step()) == {"high": 1}  # "low" needs a third block
+    run.finish()
+    assert run.tokens("low") == solo_output([1] * 7, 8)
+
+
+def test_what_an_aborted_request_failed_to_write_is_not_read() -> None:
+    """It leaves while its step is on its way, and the step fails."""
+    run = engine(depth=2, max_num_batched_tokens=8)
+    prompt = list(range(40))
+    run.add(core_request("a", prompt))
+    run.step()  # two steps are computed
+    run.executor.fail_next = {"a": "broken"}
+    run.step()  # the third fails, which nobody has seen yet
+    run.core.abort_requests(["a"])
+    run.add(core_request("b", prompt))
+    run.finish()
+    assert run.tokens("b") == solo_output(prompt, 5)
+    assert run.outputs["b"][0].num_cached_tokens == 24  # at first; 8 of them are computed again
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_prompt_logprobs_of_a_preempted_request_come_once_and_complete(depth: int) -> None:
+    """Preempted in the middle of its prompt, after it, and after its first token."""
+    for num_steps in range(1, 6):
+        run = engine(max_num_batched_tokens=8, depth=depth)
+        run.executor.reports_prompt_logprobs = True
+        prompt = list(range(20))
+        run.add(core_request("a", prompt, prompt_logprobs=0, max_tokens=6))
+        for _ in range(num_steps):
+            run.step()
+        run.core.reset_prefix_cache(preempt_running=True)
+        run.finish()
+        assert run.tokens("a") == solo_output(prompt, 6)
+        got = [output.prompt_logprobs for output in run.outputs["a"] if output.prompt_logprobs]
+        assert len(got) == 1
+        assert [e and e.token_ids for e in got[0]] == [None, *([n] for n in prompt[1:])]
 
 
 def test_a_request_is_admitted_only_if_its_whole_prompt_will_fit() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from octavo.core.request import Request
 from octavo.core.stop_check import check_stop
-from octavo.messages.engine import FinishReason
+from octavo.messages.engine import REPETITION_DETECTED, FinishReason
+from octavo.sampling_params import RepetitionDetectionParams
 from tests.fakes.requests import core_request
 
 EOS, STOP_ID, PLAIN = 2, 7, 50
@@ -66,3 +67,22 @@ def test_fewer_than_min_tokens_are_not_stopped_by_tokens() -> None:
 
 def test_the_window_ends_even_a_request_below_min_tokens() -> None:
     assert stop_of([PLAIN], min_tokens=3, max_model_len=3) == (FinishReason.LENGTH, None)
+
+
+TWICE = RepetitionDetectionParams(max_pattern_size=2, min_count=2)
+
+
+def test_a_repetition_stops_and_is_named() -> None:
+    stop = stop_of([PLAIN, PLAIN], repetition_detection=TWICE)
+    assert stop == (FinishReason.REPETITION, REPETITION_DETECTED)
+    assert stop_of([PLAIN, 51], repetition_detection=TWICE) is None
+
+
+def test_the_prompt_is_no_part_of_a_repetition() -> None:
+    assert stop_of([1], repetition_detection=TWICE) is None
+
+
+def test_length_comes_before_repetition_and_min_tokens_before_both() -> None:
+    stop = stop_of([PLAIN] * 4, repetition_detection=TWICE)
+    assert stop == (FinishReason.LENGTH, None)
+    assert stop_of([PLAIN] * 2, repetition_detection=TWICE, min_tokens=3) is None

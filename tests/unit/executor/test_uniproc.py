@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 from octavo.errors import EngineDead
 from octavo.executor.uniproc import UniprocExecutor
-from octavo.messages.step import NewRequestData, SchedulerOutput
-from octavo.worker.model_runner import StepAborted
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from octavo.worker.model_runner import PreparedStep, StepAborted
 from tests.fakes.tiny_llama import TINY_LLAMA, tiny_llama_tensors
 from tests.fakes.worker_rig import GREEDY, WorkerRig
 
@@ -23,7 +24,12 @@ def rig() -> Iterator[WorkerRig]:
 
 def step() -> SchedulerOutput:
     new = NewRequestData("a", [1, 2, 3], 3, GREEDY, [[1]], 0)
-    return SchedulerOutput([new], [], {"a": 3}, 3, [])
+    return SchedulerOutput([new], {}, {"a": 3}, 3, [])
+
+
+def renamed_step(name: str) -> SchedulerOutput:
+    new = NewRequestData(name, [1, 2, 3], 3, GREEDY, [[2]], 0)
+    return SchedulerOutput([new], {}, {name: 3}, 3, ["a"])
 
 
 def test_a_step_is_done_when_its_future_is_returned(rig: WorkerRig) -> None:
@@ -36,6 +42,30 @@ def test_a_failed_step_is_in_the_future(rig: WorkerRig) -> None:
     executor = UniprocExecutor(rig.worker)
     executor.abort()
     assert isinstance(executor.execute_model(step()).exception(), StepAborted)
+
+
+def test_at_depth_two_a_step_is_prepared_while_another_computes() -> None:
+    rig = WorkerRig(TINY_LLAMA, tiny_llama_tensors(TINY_LLAMA), depth=2)
+    alone = UniprocExecutor(rig.worker).execute_model(step()).result().sampled_token_ids["a"]
+    executor, gate = UniprocExecutor(rig.worker, depth=2), threading.Event()
+    run, ran_on = rig.worker.run, []
+
+    def held(prepared: PreparedStep) -> ModelRunnerOutput:
+        ran_on.append(threading.get_ident())
+        assert gate.wait(30)
+        return run(prepared)
+
+    rig.worker.run = held  # type: ignore[method-assign]
+    first = executor.execute_model(renamed_step("b"))
+    second = executor.execute_model(SchedulerOutput([], {}, {"b": 1}, 1, []))
+    assert not first.done()
+    assert not second.done()
+    gate.set()
+    assert first.result(30).sampled_token_ids["b"] == alone
+    assert len(second.result(30).sampled_token_ids["b"]) == 1
+    assert len(set(ran_on)) == 1
+    assert threading.get_ident() not in ran_on
+    executor.shutdown()
 
 
 def test_it_reports_what_the_worker_reports(rig: WorkerRig) -> None:

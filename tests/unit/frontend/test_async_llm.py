@@ -350,7 +350,11 @@ def test_a_request_that_cannot_be_sent_is_forgotten() -> None:
 def test_reset_prefix_cache_asks_the_core() -> None:
     async def test(bench: Bench) -> None:
         assert await bench.llm.reset_prefix_cache()
-        assert bench.core.calls == [("reset_prefix_cache", ())]
+        assert await bench.llm.reset_prefix_cache(preempt_running=True)
+        assert bench.core.calls == [
+            ("reset_prefix_cache", (False,)),
+            ("reset_prefix_cache", (True,)),
+        ]
 
     run(test)
 

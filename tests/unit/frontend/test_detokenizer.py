@@ -158,3 +158,15 @@ def test_a_character_cut_at_the_end_is_dropped_in_a_stream_and_in_a_whole() -> N
     whole.feed(ids)
     deltas, _ = stream(detokenizer(), [[i] for i in ids])
     assert whole.take(is_finished=True) == "".join(deltas) == "a"
+
+
+@pytest.mark.parametrize("include", [False, True])
+@pytest.mark.parametrize("stop", ["9.8", "</think>", "ink>answer", "think>"])
+def test_c62_a_stop_string_counts_in_reasoning_text_as_anywhere(stop: str, include: bool) -> None:
+    """The output ends there; nothing of the stop string or of what follows is left."""
+    text = "<think>Earth: 9.8 m/s2.</think>answer"
+    detok = detokenizer([stop], include=include)
+    deltas, _ = stream(detok, [[i] for i in tokens(text)])
+    before = text[: text.index(stop)]
+    assert "".join(deltas) == (before + stop if include else before)
+    assert detok.stop_string == stop

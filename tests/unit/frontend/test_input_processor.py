@@ -7,7 +7,7 @@ import pytest
 
 from octavo.errors import InvalidParameter, PromptTooLong, RequestError
 from octavo.frontend.input_processor import InputProcessor
-from octavo.frontend.prompt import TextPrompt, TokensPrompt
+from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.messages.engine import EngineCoreRequest
 from octavo.sampling_params import SamplingParams
 from tests.fakes.byte_tokenizer import BOS, EOS, VOCAB_SIZE, ByteTokenizer
@@ -35,6 +35,22 @@ def test_a_text_prompt_becomes_a_complete_request() -> None:
     assert request.eos_token_ids == [EOS]
     assert request.arrival_time_s == 123.0
     assert (request.priority, request.cache_salt) == (3, "s")
+
+
+def test_a_prompt_may_bring_its_own_salt_whichever_its_kind() -> None:
+    prompts: list[Prompt] = [
+        TextPrompt("hi", cache_salt="mine"),
+        TokensPrompt([1, 2], cache_salt="mine"),
+    ]
+    for prompt in prompts:
+        assert processor().process(prompt, SamplingParams(), "r").cache_salt == "mine"
+
+
+@pytest.mark.parametrize("salt", ["", "a/b", "a@b", "a\\b", "a\0b", "x" * 129, "\ud800", 7])
+def test_salts_that_are_not_fit_for_a_name_are_refused(salt: Any) -> None:
+    with pytest.raises(InvalidParameter, match=r"cache_salt must be .* got ") as caught:
+        processor().process(TokensPrompt([1], cache_salt=salt), SamplingParams(), "r")
+    assert caught.value.param == "cache_salt"
 
 
 def test_special_tokens_are_added_only_if_asked_for() -> None:
@@ -101,9 +117,23 @@ def test_max_tokens_is_what_was_asked_or_the_room_left(
     assert process([1] * num_prompt, max_tokens=asked).sampling_params.max_tokens == given
 
 
-def test_zero_max_tokens_is_refused() -> None:
-    with pytest.raises(InvalidParameter, match="max_tokens must be at least 1"):
-        process(max_tokens=0)
+def test_a_prompt_alone_may_fill_the_window_and_the_cache() -> None:
+    """`max_tokens` of 0: nothing is generated, the prompt is computed for its logprobs."""
+    assert process([1] * 64, max_tokens=0).sampling_params.max_tokens == 0
+    with pytest.raises(PromptTooLong, match="65 input tokens"):
+        process([1] * 65, max_tokens=0)
+    with pytest.raises(PromptTooLong, match="no room for an output token"):
+        process([1] * 64)
+    small = processor()
+    small.set_limits(64, 32)
+    assert process([1] * 32, small, max_tokens=0).sampling_params.max_tokens == 0
+    with pytest.raises(PromptTooLong, match="whole KV cache holds 32"):
+        process([1] * 33, small, max_tokens=0)
+
+
+def test_a_negative_max_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="max_tokens must be at least 0"):
+        process(max_tokens=-1)
 
 
 def test_a_lower_window_of_the_core_counts() -> None:
@@ -189,6 +219,31 @@ def test_a_bad_word_with_its_own_spaced_token_is_banned_in_both_forms() -> None:
     under_test = InputProcessor(model_config(), Spaced())
     params = under_test.complete_params(SamplingParams(bad_words=["no"]))
     assert params.bad_words_token_ids == [[7], [8]]
+
+
+def test_a_bad_word_without_tokens_is_refused() -> None:
+    with pytest.raises(InvalidParameter, match="at least one token") as caught:
+        process(bad_words=[" "])
+    assert caught.value.param == "bad_words"
+
+
+def test_asked_ids_are_counted_checked_and_may_be_more_than_max_logprobs() -> None:
+    assert process(logprob_token_ids=list(range(100))).sampling_params.logprobs == 100
+    with pytest.raises(InvalidParameter) as caught:
+        process(logprob_token_ids=[VOCAB_SIZE])
+    assert caught.value.param == "logprob_token_ids"
+
+
+def test_stop_tokens_named_twice_count_once() -> None:
+    assert process(stop_token_ids=[5, 6, 5]).sampling_params.stop_token_ids == [5, 6]
+
+
+def test_logits_processors_look_at_parameters_before_the_core_does() -> None:
+    under_test = processor(logits_processors=["tests.fakes.processors:Favour"])
+    assert process(under_test=under_test, extra_args={"favoured_token": 5})
+    with pytest.raises(InvalidParameter, match="favoured_token must be a token id") as caught:
+        process(under_test=under_test, extra_args={"favoured_token": "x"})
+    assert caught.value.param == "vllm_xargs"
 
 
 @pytest.mark.parametrize("words", [["x"] * 129, ["x" * 1025], ["x" * 70_000]])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from octavo.errors import EngineDead, GenerationFailed, InvalidParameter
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.messages.engine import (
+    REPETITION_DETECTED,
     EngineCoreOutput,
     EngineCoreOutputs,
     EngineCoreRequest,
@@ -17,6 +18,7 @@ from octavo.messages.engine import (
     RequestEvents,
     TokenLogprobs,
 )
+from octavo.outputs import FlatLogprobs
 from octavo.sampling_params import RequestOutputKind, SamplingParams
 from tests.fakes.byte_tokenizer import EOS, ByteTokenizer
 from tests.fakes.list_sink import ListSink
@@ -159,6 +161,48 @@ def test_the_stream_interval_joins_tokens_after_the_first() -> None:
         bench.say(EngineCoreOutput("r", list(character.encode())))
     bench.say_text("h", FinishReason.LENGTH)
     assert [o.outputs[0].text for o in sink.outputs] == ["a", "bcd", "efg", "h"]
+
+
+@pytest.mark.parametrize(
+    ("server", "asked", "texts"), [(1, 3, 4), (3, None, 4), (3, 2, 4), (2, 9, 2)]
+)
+def test_a_request_may_raise_the_stream_interval(
+    server: int, asked: int | None, texts: int
+) -> None:
+    bench = Bench(stream_interval=server)
+    sink = bench.add(request(stream_interval=asked))
+    for character in "abcdefg":
+        bench.say(EngineCoreOutput("r", list(character.encode())))
+    bench.say_text("h", FinishReason.LENGTH)
+    assert len(sink.outputs) == texts
+    assert sink.outputs[0].outputs[0].text == "a"
+    assert sink.text() == "abcdefgh"
+
+
+@pytest.mark.parametrize("kind", [DELTA, CUMULATIVE, FINAL_ONLY])
+def test_flat_logprobs_hold_what_the_list_holds(kind: RequestOutputKind) -> None:
+    results = []
+    for is_flat in (False, True):
+        bench = Bench()
+        sink = bench.add(request(logprobs=1, output_kind=kind, flat_logprobs=is_flat))
+        bench.say_text("a", logprobs=[TokenLogprobs([97, 98], [-0.5, -0.25], [2, 1])])
+        bench.say_text(
+            "b", FinishReason.LENGTH, logprobs=[TokenLogprobs([98, 97], [-0.1, -2.0], [1, 2])]
+        )
+        results.append([output.outputs[0].logprobs for output in sink.outputs])
+    plain, flat = results
+    assert plain == flat
+    assert all(isinstance(each, FlatLogprobs) for each in flat)
+    assert all(isinstance(each, list) for each in plain)
+
+
+def test_a_repetition_is_a_reason_of_its_own() -> None:
+    bench = Bench()
+    sink = bench.add(request())
+    bench.say_text("aa", FinishReason.REPETITION, stop_reason=REPETITION_DETECTED)
+    last = sink.outputs[-1].outputs[0]
+    assert (last.text, last.finish_reason) == ("aa", "repetition")
+    assert last.stop_reason == "repetition_detected"
 
 
 def test_logprobs_are_decoded_and_summed() -> None:
@@ -386,3 +430,23 @@ def test_a_stream_says_what_the_whole_says_however_steps_cut_it(
     assert sum(c.finish_reason is not None for o in streamed.outputs for c in o.outputs) == 1
     cumulative = play(Bench(), CUMULATIVE, steps).outputs[-1].outputs[0]
     assert (cumulative.text, cumulative.token_ids) == (whole.text, whole.token_ids)
+
+
+def test_a_request_without_tokens_counts_its_prompt_and_ends() -> None:
+    bench = Bench()
+    sink = bench.add(request(max_tokens=0, prompt_logprobs=0, output_kind=FINAL_ONLY, n=2))
+    one = TokenLogprobs([2], [-1.0], [1])
+    bench.say(
+        EngineCoreOutput("0_r", [], FinishReason.LENGTH, prompt_logprobs=[None, one, one]),
+        EngineCoreOutput("1_r", [], FinishReason.LENGTH),
+    )
+    (output,) = sink.outputs
+    assert [(o.text, o.token_ids, o.finish_reason) for o in output.outputs] == [
+        ("", [], "length")
+    ] * 2
+    assert output.prompt_logprobs is not None
+    assert len(output.prompt_logprobs) == 3
+    stats = bench.processor.take_stats()
+    assert (stats.num_prompt_tokens, stats.num_generation_tokens) == (3, 0)
+    assert stats.time_to_first_token_s == []
+    assert bench.processor.num_prefill_tokens == 0

@@ -35,7 +35,13 @@ def test_steps_add_up() -> None:
     assert metrics.num_generation_tokens == 6
     assert (metrics.prefix_cache_queries, metrics.prefix_cache_hits) == (32, 16)
     assert metrics.num_preemptions == 2
-    assert metrics.num_finished == {"stop": 2, "length": 0, "abort": 0, "error": 0}
+    assert metrics.num_finished == {
+        "stop": 2,
+        "length": 0,
+        "abort": 0,
+        "error": 0,
+        "repetition": 0,
+    }
     assert metrics.scheduler.num_waiting_reqs == 4
     counts = {name: h.cumulative()[-1] for name, h in metrics.histograms.items()}
     assert counts.pop("inter_token_latency_seconds") == 4

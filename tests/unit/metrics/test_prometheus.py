@@ -159,3 +159,12 @@ def test_the_accept_header_chooses_the_format() -> None:
     body, content_type = made.render("application/openmetrics-text; version=1.0.0")
     assert content_type.startswith("application/openmetrics-text")
     assert body.endswith(b"# EOF\n")
+
+
+def test_the_seed_of_block_hashes_is_not_shown() -> None:
+    cache = CacheConfig(prefix_caching_hash_algo="sha256_cbor", prefix_hash_seed="for-few")
+    made = page()
+    made.set_cache_info(cache, READY)
+    text = made.render()[0].decode()
+    assert 'prefix_caching_hash_algo="sha256_cbor"' in text
+    assert "for-few" not in text

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import ConfigError
-from octavo.models.llama import LlamaConfig, LlamaForCausalLM
-from octavo.ops.interface import Activation
+from octavo.models.llama import LlamaForCausalLM
 from tests.fakes.ops import FakeOps, FakeWeights
 
 TINY = {
@@ -90,15 +89,6 @@ def test_a_layer_is_attention_and_feed_forward_between_norms() -> None:
     ]
 
 
-def test_defaults_are_those_of_transformers() -> None:
-    config = LlamaConfig.from_hf(
-        {key: value for key, value in TINY.items() if key != "num_key_value_heads"}
-    )
-    assert config.num_kv_heads == 4
-    assert config.activation == Activation.SILU
-    assert not config.is_tied
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -117,4 +107,4 @@ def test_defaults_are_those_of_transformers() -> None:
 )
 def test_odd_keys_are_named(changes: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
-        LlamaConfig.from_hf(TINY | changes)
+        LlamaForCausalLM(TINY | changes, FakeWeights(), FakeOps())

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from octavo.messages.kv_cache import DTYPE_BYTES
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import Activation, KVLayer
 from octavo.ops.library import available_isas
@@ -264,7 +265,7 @@ def test_rope_scales_cos_and_sin(isa: str) -> None:
 
 
 @each_isa
-@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kv_dtype", DTYPE_BYTES)
 def test_rope_with_cache_write_has_the_bits_of_separate_steps(isa: str, kv_dtype: str) -> None:
     heads, kv_heads, dim, num_tokens = 4, 2, 32, 19
     inv_freq = (10000.0 ** (-np.arange(0, dim, 2) / dim)).astype(np.float32)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,84 +10,20 @@ from hypothesis import strategies as st
 from octavo.errors import EngineError
 from octavo.ops.library import available_isas
 from octavo.ops.philox import uniform
-from octavo.ops.program import Op, Rows
-from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
-from tests.fakes.plan_rig import F32, plan_rig
+from octavo.ops.step import SamplingArrays
+from tests.fakes.sampler_rig import (
+    F64,
+    INF,
+    draws,
+    kept_probabilities,
+    normal,
+    run,
+    with_lists,
+    with_report_ids,
+)
 
-F64 = npt.NDArray[np.float64]
 ISAS = available_isas()
 each_isa = pytest.mark.parametrize("isa", ISAS)
-INF = np.float32(np.inf)
-
-
-def run(
-    logits: F32,
-    sampling: SamplingArrays,
-    *,
-    isa: str | None = None,
-    num_threads: int = 1,
-    logprobs: str = "",
-    max_logprobs: int = -1,
-) -> tuple[SampleOutputArrays, StepArrays, F32]:
-    """The sample segment as recorded for a server; also the logits afterwards."""
-    num_rows, vocab_size = logits.shape
-    with plan_rig(isa, num_threads, max_tokens=max(num_rows, 1), vocab_size=vocab_size) as rig:
-        x = rig.buffer(vocab_size, Rows.L)
-        if logprobs == "raw":
-            rig.emit_sample(Op.LOGPROBS, [x], i=[0])
-        rig.emit_sample(Op.PENALIZE, [x])
-        rig.emit_sample(Op.MASK, [x])
-        if logprobs == "processed":
-            rig.emit_sample(Op.LOGPROBS, [x], i=[1])
-        rig.emit_sample(Op.SAMPLE, [x])
-        plan = rig.build()
-        output, step = rig.sample(x, logits, sampling, max_logprobs=max_logprobs)
-        return output, step, plan.read(x.buffer, num_rows)
-
-
-def draws(
-    num_rows: int,
-    *,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    min_p: float = 0.0,
-    seed: int = 0,
-) -> SamplingArrays:
-    """Rows that draw with seeds `seed`, `seed` + 1, ..."""
-    sampling = SamplingArrays(num_rows)
-    sampling.temperature[:] = temperature
-    sampling.top_k[:], sampling.top_p[:], sampling.min_p[:] = top_k, top_p, min_p
-    sampling.seed[:] = seed + np.arange(num_rows)
-    return sampling
-
-
-def kept_probabilities(
-    logits: F32, temperature: float, top_k: int, top_p: float, min_p: float
-) -> F64:
-    """The distribution drawn from: min-p, then top-k, then top-p; ties to the lowest id."""
-    x = logits.astype(np.float64) / temperature
-    weights = np.exp(x - x.max())
-    order = np.lexsort((np.arange(len(x)), -logits.astype(np.float64)))
-    order = order[weights[order] >= min_p]
-    if top_k:
-        order = order[:top_k]
-    if top_p < 1:
-        before = np.cumsum(weights[order]) - weights[order]
-        order = order[before < np.float32(top_p) * weights[order].sum()]
-    kept = np.zeros_like(weights)
-    kept[order] = weights[order] / weights[order].sum()
-    return kept
-
-
-def log_softmax(logits: F32) -> F64:
-    x = logits.astype(np.float64)
-    top = x.max()
-    return x - top - np.log(np.exp(x - top).sum())
-
-
-def normal(*shape: int, seed: int = 0, scale: float = 3.0) -> F32:
-    return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
 
 
 # ---- greedy
@@ -280,21 +215,6 @@ def test_bad_logits_fail_their_row_only(isa: str, temperature: float) -> None:
 # ---- penalties and masks
 
 
-def with_lists(sampling: SamplingArrays) -> SamplingArrays:
-    """Three rows: biases and bans, seen ids, both and nothing in the middle."""
-    sampling.uses_bias = sampling.uses_penalties = True
-    sampling.bias_offsets[:4] = [0, 3, 3, 4]
-    sampling.bias_ids = np.array([1, 5, 19, 2], np.int32)
-    sampling.bias_values = np.array([2.5, -INF, -1, 4], np.float32)
-    sampling.seen_offsets[:4] = [0, 2, 2, 5]
-    sampling.seen_ids = np.array([1, 4, 0, 2, 3], np.int32)
-    sampling.seen_counts = np.array([0, 3, 1, 0, 2], np.int32)
-    sampling.repetition_penalty[:3] = [1.3, 2.0, 0.8]
-    sampling.frequency_penalty[:3] = [0.5, 2.0, -0.25]
-    sampling.presence_penalty[:3] = [1.0, 2.0, 0.0]
-    return sampling
-
-
 @each_isa
 def test_biases_then_penalties(isa: str) -> None:
     logits = normal(3, 20)
@@ -335,149 +255,24 @@ def test_masked_tokens_are_never_taken(isa: str, vocab_size: int) -> None:
     np.testing.assert_array_equal(output.sampled, got.argmax(1))
 
 
-# ---- log-probabilities
-
-
-@each_isa
-@pytest.mark.parametrize("vocab_size", [1, 20, 3000, 49152])
-def test_raw_logprobs_of_greedy_rows(isa: str, vocab_size: int) -> None:
-    logits = normal(3, vocab_size)
-    sampling = SamplingArrays(3)
-    sampling.num_logprobs[:] = [20, -1, 0]
-    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=20)
-    count = min(20, vocab_size)
-    expected = log_softmax(logits[0])
-    order = np.argsort(-expected, kind="stable")[:count]
-    assert output.logprob_ids[0].tolist() == [order[0], *order, *[-1] * (20 - count)]
-    np.testing.assert_allclose(
-        output.logprob_values[0, : count + 1], expected[[order[0], *order]], atol=3e-6
-    )
-    assert output.logprob_ranks[0, : count + 1].tolist() == [1, *range(1, count + 1)]
-    assert output.logprob_ids[2].tolist() == [logits[2].argmax(), *[-1] * 20]
-    np.testing.assert_allclose(output.logprob_values[2, 0], log_softmax(logits[2]).max(), atol=3e-6)
-
-
-@each_isa
-def test_raw_logprobs_are_of_the_logits_before_penalties_and_masks(isa: str) -> None:
-    logits = normal(3, 20)
-    sampling = with_lists(draws(3))
-    sampling.num_logprobs[:] = 20
-    output, _, processed = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=20)
-    assert not np.array_equal(processed, logits)
-    for row in range(3):
-        expected = log_softmax(logits[row])
-        chosen = int(output.sampled[row])
-        assert output.logprob_ids[row, 0] == chosen
-        np.testing.assert_allclose(output.logprob_values[row, 0], expected[chosen], atol=2e-6)
-        assert output.logprob_ranks[row, 0] == 1 + (logits[row] > logits[row, chosen]).sum()
-        np.testing.assert_allclose(
-            output.logprob_values[row, 1:], expected[output.logprob_ids[row, 1:]], atol=2e-6
-        )
-
-
-@each_isa
-def test_equally_likely_tokens_are_listed_by_rising_id(isa: str) -> None:
-    logits = np.zeros((2, 5000), np.float32)
-    logits[1, 4000:] = 1
-    sampling = SamplingArrays(2)
-    sampling.num_logprobs[:] = 5
-    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=5)
-    assert output.logprob_ids.tolist() == [
-        [0, 0, 1, 2, 3, 4],
-        [4000, 4000, 4001, 4002, 4003, 4004],
-    ]
-
-
-@each_isa
-def test_rising_logits_fill_the_list_again_and_again(isa: str) -> None:
-    logits = np.linspace(-1, 1, 30_000, dtype=np.float32)[None]
-    sampling = SamplingArrays(1)
-    sampling.num_logprobs[:] = 7
-    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=7)
-    assert output.logprob_ids[0, 1:].tolist() == list(range(29_999, 29_992, -1))
-
-
-@each_isa
-def test_the_whole_vocabulary_can_be_listed(isa: str) -> None:
-    logits = normal(1, 3000)
-    sampling = SamplingArrays(1)
-    sampling.num_logprobs[:] = 3000
-    output, _, _ = run(logits, sampling, isa=isa, logprobs="raw", max_logprobs=3000)
-    order = np.argsort(-logits[0], kind="stable")
-    np.testing.assert_array_equal(output.logprob_ids[0, 1:], order)
-    np.testing.assert_allclose(np.exp(output.logprob_values[0, 1:].astype(float)).sum(), 1, 1e-5)
-
-
-@each_isa
-@pytest.mark.parametrize("mode", ["raw", "processed"])
-def test_a_target_is_reported_and_not_drawn(isa: str, mode: str) -> None:
-    logits = normal(40, 300)
-    sampling = draws(40)
-    sampling.target[:] = np.arange(40) * 7
-    sampling.num_logprobs[:] = 1
-    output, _, _ = run(logits, sampling, isa=isa, logprobs=mode, max_logprobs=1)
-    for row in range(40):
-        expected = log_softmax(logits[row])
-        target, best = row * 7, int(expected.argmax())
-        assert output.sampled[row] == target
-        assert output.logprob_ids[row].tolist() == [target, best]
-        np.testing.assert_allclose(output.logprob_values[row], expected[[target, best]], atol=2e-6)
-        rank = 1 + (logits[row] > logits[row, target]).sum()
-        assert output.logprob_ranks[row].tolist() == [rank, 1]
-
-
-@each_isa
-@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (4, 1.0), (0, 0.7)])
-def test_processed_logprobs_are_of_the_distribution_drawn_from(
-    isa: str, top_k: int, top_p: float
-) -> None:
-    logits = normal(6, 60, scale=2)
-    sampling = with_lists(draws(6, temperature=0.7, top_k=top_k, top_p=top_p))
-    sampling.bias_offsets[4:], sampling.seen_offsets[4:] = 4, 5
-    sampling.num_logprobs[:] = 6
-    output, _, processed = run(logits, sampling, isa=isa, logprobs="processed", max_logprobs=6)
-    for row in range(6):
-        probabilities = kept_probabilities(processed[row], 0.7, top_k, top_p, 0.0)
-        ids = output.logprob_ids[row, 1:]
-        count = min(6, int((probabilities > 0).sum()))
-        # cut-off ids follow the kept ones, by rising id
-        order = np.lexsort((np.arange(60), -probabilities))[:6]
-        assert ids.tolist() == order.tolist()
-        assert (output.logprob_values[row, count + 1 :] == -INF).all()
-        np.testing.assert_allclose(
-            output.logprob_values[row, 1 : count + 1],
-            np.log(probabilities[order[:count]]),
-            atol=5e-6,
-        )
-        chosen = output.logprob_ids[row, 0]
-        assert chosen == output.sampled[row]
-        np.testing.assert_allclose(
-            output.logprob_values[row, 0], np.log(probabilities[chosen]), atol=5e-6
-        )
-
-
-@each_isa
-def test_processed_logprobs_of_greedy_rows_have_no_temperature(isa: str) -> None:
-    logits = normal(3, 20)
-    sampling = with_lists(SamplingArrays(3))
-    sampling.num_logprobs[:] = 1
-    output, _, processed = run(logits, sampling, isa=isa, logprobs="processed", max_logprobs=1)
-    for row in range(3):
-        expected = log_softmax(processed[row]).max()
-        np.testing.assert_allclose(output.logprob_values[row], [expected, expected], atol=2e-6)
-
-
 # ---- refusals
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("target", "target of row 1"), ("bias", "bias_ids"), ("seen", "seen_ids")],
+    [
+        ("target", "target of row 1"),
+        ("bias", "bias_ids"),
+        ("seen", "seen_ids"),
+        ("report", "report_ids"),
+    ],
 )
 def test_ids_outside_the_vocabulary_are_refused(name: str, message: str) -> None:
     sampling = SamplingArrays(3)
     if name == "target":
         sampling.target[1] = 20
+    elif name == "report":
+        with_report_ids(sampling, [20], [], [])
     else:
         with_lists(sampling)
         setattr(sampling, f"{name}_ids", np.array([1, 4, 0, 20, 3], np.int32))

@@ -68,7 +68,12 @@ def test_lists_are_those_of_their_rows_only() -> None:
         SamplingParams(),
         SamplingParams(frequency_penalty=0.5, logit_bias={9: 2.0}),
     )
-    rows.append(np.array([2, 2], np.int32), np.array([9, 9], np.int32))
+    arrays, _ = fill(rows, 1, 2, 0)
+    histories = rows.histories(arrays, np.array([1, 2, 0], np.int32))
+    assert sorted(histories) == [1, 2]
+    for _ in range(2):
+        for history in histories[1]:
+            history.append(9)
     arrays, _ = fill(rows, 1, 2, 0)
     assert arrays.uses_penalties
     assert arrays.seen_offsets[:4].tolist() == [0, 0, 3, 5]
@@ -139,3 +144,19 @@ def test_tokens_generated_before_a_preemption_count() -> None:
     arrays, _ = fill(rows, 0)
     assert not arrays.uses_bias
     assert sorted(arrays.seen_ids.tolist()) == [1, 5, 6]
+
+
+def test_asked_ids_lie_beside_the_rows_that_draw_and_make_their_count() -> None:
+    rows = rows_with(
+        SamplingParams(logprob_token_ids=[9, 4]), SamplingParams(logprobs=1), SamplingParams()
+    )
+    arrays, most = fill(rows, 1, 0, 2, 0, targets=[-1, -1, -1, 5])
+    assert arrays.uses_report_ids
+    assert arrays.report_offsets[:5].tolist() == [0, 0, 2, 2, 2]
+    assert arrays.report_ids.tolist() == [9, 4]
+    assert arrays.num_logprobs[:3].tolist() == [1, 2, -1]
+    assert most == 2
+    arrays, _ = fill(rows, 1, 2)
+    assert not arrays.uses_report_ids
+    rows.remove(0)
+    assert not fill(rows, 0)[0].uses_report_ids

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from octavo.core.engine_core import EngineCore
 from octavo.messages.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from octavo.messages.step import GrammarStep
@@ -23,15 +21,19 @@ class CountingGrammars:
     def add(self, request: EngineCoreRequest) -> None:
         self.added.append(request.request_id)
 
+    def constrains(self, request_id: str) -> bool:
+        return request_id == "g"
+
     def is_ready(self, request_id: str) -> bool:
         return request_id != "g" or self.has_compiled
 
     def masks(self, request_ids: list[str]) -> GrammarStep | None:
         return GrammarStep(["g"], b"mask") if "g" in request_ids else None
 
-    def accept(self, sampled_token_ids: Mapping[str, list[int]]) -> frozenset[str]:
-        self._num_tokens += len(sampled_token_ids.get("g", ()))
-        return frozenset({"g"} if self._num_tokens >= 3 else ())
+    def accept(self, request_id: str, token_ids: list[int]) -> bool:
+        assert request_id == "g"
+        self._num_tokens += len(token_ids)
+        return self._num_tokens >= 3
 
     def forget(self, request_id: str) -> None:
         self.forgotten.append(request_id)

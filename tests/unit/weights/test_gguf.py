@@ -349,3 +349,19 @@ def test_a_vocabulary_of_fifty_thousand_is_read_in_time(tmp_path: Path) -> None:
         assert array is not None
         assert array.count == len(tokens)
     assert min(times) < 0.070  # twice the budget of 35 ms: other tests share the machine
+
+
+@pytest.mark.parametrize("keep_strings", [False, True])
+def test_strings_are_found_without_reading_all(tmp_path: Path, keep_strings: bool) -> None:
+    words = [f"w{number}" for number in range(10_000)]
+    words[7] = struct.pack("<Q", 5).decode() + "w9999"  # looks like the last one inside a string
+    path = write_gguf(tmp_path / "m.gguf", {"a": words, "b": [1, 2], "c": []})
+    gguf = GGUFFile(path, keep_strings=keep_strings)
+    array, numbers, empty = (gguf.array(key) for key in "abc")
+    assert array is not None
+    assert numbers is not None
+    assert empty is not None
+    assert array.indices_of(["w9999", "absent", "w0", "w4096", "w"]) == [9999, 0, 4096]
+    assert empty.indices_of(["w0"]) == []
+    with pytest.raises(StartupError, match="b is not a list of strings"):
+        numbers.indices_of(["w0"])

@@ -172,3 +172,82 @@ def test_end_tokens_are_collected_without_duplicates(tmp_path: Path) -> None:
     gguf = GGUFFile(write_gguf(tmp_path / "m.gguf", metadata))
     assert gguf_eos_token_ids(gguf, 10) == [7, 9]
     assert gguf_eos_token_ids(gguf, 9) == [7]
+
+
+def test_tokens_that_end_a_turn_are_found_by_their_text(tmp_path: Path) -> None:
+    tokens = ["a", "<eos>", "x<end_of_turn>", "<end_of_turn>", "<|im_end|>"]
+    metadata = {"tokenizer.ggml.eos_token_id": 1, "tokenizer.ggml.tokens": tokens}
+    gguf = GGUFFile(write_gguf(tmp_path / "m.gguf", metadata))
+    assert gguf_eos_token_ids(gguf, 5) == [1, 3, 4]
+
+
+def renamed(architecture: str, changes: dict[str, object]) -> dict[str, object]:
+    """Metadata of a tiny model of another architecture."""
+    metadata = llama_metadata(general__architecture=architecture)
+    metadata = {key.replace("llama.", f"{architecture}."): v for key, v in metadata.items()}
+    return metadata | {f"{architecture}.{key}": value for key, value in changes.items()}
+
+
+def other_config(folder: Path, architecture: str, **changes: object) -> Any:
+    dotted = {key.replace("__", "."): value for key, value in changes.items()}
+    metadata = renamed(architecture, dotted)
+    gguf = GGUFFile(write_gguf(folder / "m.gguf", metadata, llama_tensors()))
+    return gguf_config(gguf, gguf.tensors)
+
+
+def test_a_llama_with_a_window_is_a_mistral(tmp_path: Path) -> None:
+    config = config_of(tmp_path, llama__attention__sliding_window=16)
+    assert config["architectures"] == ["MistralForCausalLM"]
+    assert config["sliding_window"] == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "hf_name"), [("qwen2", "Qwen2ForCausalLM"), ("qwen3", "Qwen3ForCausalLM")]
+)
+def test_qwen_has_the_keys_models_read(tmp_path: Path, name: str, hf_name: str) -> None:
+    config = other_config(tmp_path, name)
+    assert config["architectures"] == [hf_name]
+    assert config["use_sliding_window"] is False
+    assert config["rope_theta"] == 10000.0
+
+
+def test_an_old_file_of_gemma_3_has_what_it_leaves_out(tmp_path: Path) -> None:
+    config = other_config(tmp_path, "gemma3", attention__sliding_window=512)
+    assert config["architectures"] == ["Gemma3ForCausalLM"]
+    assert config["rope_local_base_freq"] == 10000.0
+    assert config["query_pre_attn_scalar"] == config["head_dim"] == 8
+    assert (config["sliding_window"], config["sliding_window_pattern"]) == (512, 6)
+    assert config["final_logit_softcapping"] is None
+    assert "layer_types" not in config
+
+
+def test_a_new_file_of_gemma_3_says_which_layers_slide(tmp_path: Path) -> None:
+    config = other_config(
+        tmp_path,
+        "gemma3",
+        attention__sliding_window=512,
+        attention__sliding_window_pattern=[True, False],
+        rope__freq_base_swa=5000.0,
+        rope__scaling__type="linear",
+        rope__scaling__factor=8.0,
+        final_logit_softcapping=30.0,
+    )
+    assert config["layer_types"] == ["sliding_attention", "full_attention"]
+    assert config["rope_local_base_freq"] == 5000.0
+    assert config["rope_scaling"] == {"rope_type": "linear", "factor": 8.0}
+    assert config["final_logit_softcapping"] == 30.0
+    config = other_config(tmp_path, "gemma3", attention__sliding_window_pattern=4)
+    assert config["sliding_window_pattern"] == 4
+
+
+def test_gemma_3_27b_scales_its_scores_by_another_size(tmp_path: Path) -> None:
+    config = other_config(
+        tmp_path,
+        "gemma3",
+        block_count=62,
+        embedding_length=5376,
+        attention__head_count=32,
+        attention__key_length=128,
+        attention__value_length=128,
+    )
+    assert config["query_pre_attn_scalar"] == 168

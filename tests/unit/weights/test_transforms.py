@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from octavo.weights.transforms import GGUF_ARCHITECTURES, interleaved_to_half_split
+from octavo.weights.transforms import GGUF_ARCHITECTURES, Rows, interleaved_to_half_split
 
 
 @pytest.mark.parametrize(("num_heads", "head_dim"), [(1, 2), (4, 8), (3, 64)])
@@ -22,3 +22,13 @@ def test_rules_name_each_tensor_once(name: str) -> None:
     assert len({rule.stored_name for rule in rules}) == len(rules)
     assert len({rule.hf_name for rule in rules}) == len(rules)
     assert all(rule.stored_name.count("{}") == rule.hf_name.count("{}") for rule in rules)
+
+
+def test_gemmas_norms_are_stored_one_more_than_models_see() -> None:
+    for rule in GGUF_ARCHITECTURES["gemma3"].rules:
+        assert rule.value_offset == (-1.0 if "norm" in rule.stored_name else 0.0), rule
+
+
+@pytest.mark.parametrize("name", sorted(set(GGUF_ARCHITECTURES) - {"llama"}))
+def test_only_llamas_rows_are_in_another_order(name: str) -> None:
+    assert {rule.rows for rule in GGUF_ARCHITECTURES[name].rules} == {Rows.AS_STORED}

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import pytest
 
-from octavo.messages.step import (
-    ModelRunnerOutput,
-    NewRequestData,
-    RunningRequestData,
-    SchedulerOutput,
-)
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from octavo.sample.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
 from octavo.worker.input_batch import InputBatch
@@ -23,6 +19,15 @@ BLOCK_SIZE = 4
 MAX_REQUESTS = 4
 MAX_TOKENS = 64
 VOCAB_SIZE = 1000
+
+
+@dataclass
+class Known:
+    """A request that the runner has; where it must be, and what its table gets."""
+
+    request_id: str
+    num_computed_tokens: int
+    new_block_ids: list[int]
 
 
 class Rig:
@@ -37,21 +42,28 @@ class Rig:
             num_groups=num_groups,
             block_size=BLOCK_SIZE,
         )
-        self.batch = InputBatch(
-            self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
-        )
-        self.runner = ModelRunner(self.network, self.states, self.batch, max_logits=MAX_TOKENS)
+        self.batches = [
+            InputBatch(
+                self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
+            )
+            for _ in range(2)
+        ]
+        self.runner = ModelRunner(self.network, self.states, self.batches, max_logits=MAX_TOKENS)
 
     def step(
         self,
-        *parts: tuple[NewRequestData | RunningRequestData, int],
+        *parts: tuple[NewRequestData | Known, int],
         finished: tuple[str, ...] = (),
     ) -> ModelRunnerOutput:
         """One step of these requests, each with its number of tokens."""
+        known = [data for data, _ in parts if isinstance(data, Known)]
+        for request in known:
+            row = self.states.row(request.request_id)
+            assert self.states.num_computed_tokens[row] == request.num_computed_tokens
         return self.runner.execute_model(
             SchedulerOutput(
                 [data for data, _ in parts if isinstance(data, NewRequestData)],
-                [data for data, _ in parts if isinstance(data, RunningRequestData)],
+                {request.request_id: [request.new_block_ids] for request in known},
                 {data.request_id: count for data, count in parts},
                 sum(count for _, count in parts),
                 list(finished),
@@ -79,9 +91,9 @@ def new(
     )
 
 
-def running(request_id: str, num_computed_tokens: int, *block_ids: int) -> RunningRequestData:
+def running(request_id: str, num_computed_tokens: int, *block_ids: int) -> Known:
     """A known request, with blocks added to its table."""
-    return RunningRequestData(request_id, [list(block_ids)], num_computed_tokens)
+    return Known(request_id, num_computed_tokens, list(block_ids))
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.messages.step import NewRequestData, RunningRequestData, SchedulerOutput
+from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import SampleOutputArrays
 from octavo.sampling_params import SamplingParams
 from octavo.worker.model_runner import StepAborted
 from tests.fakes.fake_network import next_token
-from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Rig, new, running
+from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Known, Rig, new, running
 
 
 def test_a_prompt_is_laid_out_and_its_last_token_draws(rig: Rig) -> None:
@@ -35,6 +35,31 @@ def test_a_drawn_token_is_the_next_input(rig: Rig) -> None:
     assert rig.network.steps[1].input_ids == [first]
     assert rig.network.steps[1].positions == [2]
     assert second.sampled_token_ids == {"a": [next_token(first, 2)]}
+
+
+def test_a_step_may_be_prepared_before_the_token_it_continues_is_drawn(rig: Rig) -> None:
+    prompt = new("a", [10, 11], [7])
+    first = rig.runner.prepare(SchedulerOutput([prompt], {}, {"a": 2}, 2, []))
+    second = rig.runner.prepare(SchedulerOutput([], {}, {"a": 1}, 1, []))
+    drawn = rig.runner.run(first).sampled_token_ids["a"][0]
+    assert drawn == next_token(11, 1)
+    assert rig.runner.run(second).sampled_token_ids == {"a": [next_token(drawn, 2)]}
+
+
+def test_a_row_may_be_given_away_while_its_last_step_computes(rig: Rig) -> None:
+    penalised = SamplingParams(temperature=0.0, repetition_penalty=1.5)
+    old = new("old", [10, 11], [7], params=penalised)
+    young = new("young", [20, 21], [8], params=penalised)
+    first = rig.runner.prepare(SchedulerOutput([old], {}, {"old": 2}, 2, []))
+    row = rig.states.row("old")
+    second = rig.runner.prepare(SchedulerOutput([young], {}, {"young": 2}, 2, ["old"]))
+    assert rig.states.row("young") == row
+    rig.runner.run(first)
+    assert second.batch.sampling.seen_ids.tolist() == [20, 21]
+    assert rig.runner.run(second).sampled_token_ids == {"young": [next_token(21, 1)]}
+    rig.runner.prepare(SchedulerOutput([], {}, {"young": 1}, 1, []))
+    seen = rig.batches[0].sampling.seen_ids.tolist()
+    assert sorted(seen) == sorted({20, 21, next_token(21, 1)})  # nothing of the old one
 
 
 def test_an_unfinished_prompt_draws_nothing(rig: Rig) -> None:
@@ -65,7 +90,7 @@ def test_a_cached_prefix_is_not_computed_again(rig: Rig) -> None:
 
 def test_a_step_without_tokens_only_forgets(rig: Rig) -> None:
     rig.step((new("a", [10], [1]), 1))
-    output = rig.runner.execute_model(SchedulerOutput([], [], {}, 0, ["a"]))
+    output = rig.runner.execute_model(SchedulerOutput([], {}, {}, 0, ["a"]))
     assert output.sampled_token_ids == {}
     assert len(rig.network.steps) == 1
     assert len(rig.states) == 0
@@ -160,7 +185,7 @@ def test_chunks_and_company_do_not_change_what_is_drawn(
     generated: dict[int, list[int]] = {n: [] for n in computed}
     known: set[int] = set()
     while any(len(tokens) < num_outputs for tokens in generated.values()):
-        parts: list[tuple[NewRequestData | RunningRequestData, int]] = []
+        parts: list[tuple[NewRequestData | Known, int]] = []
         budget = MAX_TOKENS
         for n, prompt in enumerate(prompts):
             left = len(prompt) + len(generated[n]) - computed[n]

@@ -6,11 +6,17 @@ import numpy as np
 import pytest
 
 from octavo.messages.step import SchedulerOutput
-from tests.unit.worker.conftest import MAX_REQUESTS, Rig, new, running
+from tests.unit.worker.conftest import MAX_REQUESTS, Rig, new
 
 
-def update(rig: Rig, *, add=(), advance=(), finished=()) -> None:
-    rig.states.update(SchedulerOutput(list(add), list(advance), {}, 0, list(finished)))
+def update(rig: Rig, *, add=(), extend=None, finished=()) -> None:
+    rig.states.update(SchedulerOutput(list(add), extend or {}, {}, 0, list(finished)))
+
+
+def draw(rig: Rig, request_id: str, num_computed_tokens: int) -> None:
+    rows = rig.states.rows([request_id])
+    computed = np.array([num_computed_tokens], np.int32)
+    rig.states.advance(rows, computed, rig.states.num_tokens[rows] + 1)
 
 
 def test_a_new_request_fills_a_row(rig: Rig) -> None:
@@ -25,8 +31,8 @@ def test_a_new_request_fills_a_row(rig: Rig) -> None:
 
 def test_blocks_are_appended(rig: Rig) -> None:
     update(rig, add=[new("a", [1] * 9, [5, 6, 7])])
-    update(rig, advance=[running("a", 9, 2), running("a", 10)])
-    update(rig, advance=[running("a", 13, 9)])
+    update(rig, extend={"a": [[2]]})
+    update(rig, extend={"a": [[9]]})
     assert rig.states.block_tables[0, rig.states.row("a"), :5].tolist() == [5, 6, 7, 2, 9]
 
 
@@ -43,8 +49,7 @@ def test_rows_are_used_again(rig: Rig) -> None:
 
 def test_a_preempted_request_comes_back_with_what_it_generated(rig: Rig) -> None:
     update(rig, add=[new("a", [1, 2], [3])])
-    rows = rig.states.rows(["a"])
-    rig.states.append(rows, np.array([50], np.int32))
+    draw(rig, "a", 2)
     update(rig, finished=["a"], add=[new("a", [1, 2, 50], [8], num_prompt_tokens=2)])
     row = rig.states.row("a")
     assert rig.states.num_tokens[row] == 3
@@ -62,7 +67,14 @@ def test_a_request_sent_twice_is_our_mistake(rig: Rig) -> None:
         update(rig, add=[new("a", [1], [1])])
 
 
-def test_the_last_token_of_a_full_window_has_room(rig: Rig) -> None:
-    update(rig, add=[new("a", [1] * 64, list(range(16)))])
-    rig.states.append(rig.states.rows(["a"]), np.array([9], np.int32))
-    assert rig.states.token_ids[rig.states.row("a"), 64] == 9
+def test_a_full_window_has_room(rig: Rig) -> None:
+    update(rig, add=[new("a", [*range(64)], list(range(16)))])
+    assert rig.states.token_ids[rig.states.row("a")].tolist() == [*range(64)]
+
+
+def test_drawn_tokens_are_counted_but_not_kept(rig: Rig) -> None:
+    update(rig, add=[new("a", [1, 2], [3])])
+    draw(rig, "a", 2)
+    row = rig.states.row("a")
+    assert (rig.states.num_given_tokens[row], rig.states.num_tokens[row]) == (2, 3)
+    assert rig.states.num_computed_tokens[row] == 2

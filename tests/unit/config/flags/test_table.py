@@ -68,8 +68,8 @@ def test_every_flag_explains_itself(flag: Flag) -> None:
 NONE_MEANS_NONE = {
     "api_key", "chat_template", "config", "custom_histogram_buckets",
     "default_chat_template_kwargs", "disable_access_log_for_endpoints", "hf_token",
-    "log_config_file", "logging_config", "root_path", "ssl_ca_certs", "ssl_certfile",
-    "ssl_keyfile", "startup_trace", "tokenizer_revision", "uds",
+    "log_config_file", "logging_config", "logits_processors", "root_path", "ssl_ca_certs",
+    "ssl_certfile", "ssl_keyfile", "startup_trace", "tokenizer_revision", "uds",
 }  # fmt: skip
 
 

@@ -7,9 +7,9 @@ import pytest
 from octavo.config.rules.kv_cache import (
     GIB,
     check_block_size,
-    check_cache_dtype,
     check_utilization,
     choose_cache_bytes,
+    choose_hash_algorithm,
 )
 from octavo.errors import ConfigError
 
@@ -24,13 +24,6 @@ def test_other_block_sizes_are_refused_with_the_next_ones() -> None:
         check_block_size(40)
     with pytest.raises(ConfigError, match="got 8; try 16 or 32"):
         check_block_size(8)
-
-
-def test_the_cache_follows_the_arithmetic() -> None:
-    assert check_cache_dtype("auto", "float32") == "auto"
-    assert check_cache_dtype("bfloat16", "auto") == "bfloat16"
-    with pytest.raises(ConfigError, match="--kv-cache-dtype bfloat16 is not supported with --dtyp"):
-        check_cache_dtype("bfloat16", "float32")
 
 
 def test_the_variable_counts_in_gib() -> None:
@@ -57,3 +50,18 @@ def test_the_share_is_above_zero() -> None:
     assert check_utilization(0.9) == 0.9
     with pytest.raises(ConfigError, match="--gpu-memory-utilization must be above 0"):
         check_utilization(0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        ("sha256", "sha256"),
+        ("sha256_cbor", "sha256_cbor"),
+        ("xxhash", "sha256"),
+        ("xxhash_cbor", "sha256_cbor"),
+    ],
+)
+def test_hashes_are_sha256_and_a_replaced_one_is_named(given: str, used: str) -> None:
+    choice = choose_hash_algorithm(given)
+    assert choice.value == used
+    assert (given in choice.reason) == (given != used)

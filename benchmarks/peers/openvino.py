@@ -1,0 +1,79 @@
+"""OpenVINO GenAI under the loads of `scenarios.py`, in process: it has no HTTP server.
+
+Run by the interpreter of its own environment, with the standard library and openvino_genai only:
+
+    .cache/peers/openvino/bin/python -m benchmarks.peers.openvino FOLDER --load '{"n": 32, ...}'
+
+`concurrency` requests run at a time; all prompts are those that `load.py` would send.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from typing import Any
+
+from benchmarks.peers.load import Load, cut, shared_prefix
+
+CACHE_GB = 2
+BATCHED_TOKENS = 512
+
+
+def run(folder: str, load: Load, threads: int) -> dict[str, Any]:
+    """Rates of the load, as `load.py` reports them."""
+    import openvino_genai as ov  # type: ignore[import-not-found]  # only in its own environment
+
+    scheduler = ov.SchedulerConfig()
+    scheduler.cache_size = CACHE_GB
+    scheduler.max_num_batched_tokens = BATCHED_TOKENS
+    scheduler.max_num_seqs = load.concurrency
+    scheduler.enable_prefix_caching = load.shared_chars > 0
+    pipeline = ov.ContinuousBatchingPipeline(
+        folder, scheduler, "CPU", {"INFERENCE_NUM_THREADS": threads}
+    )
+    config = ov.GenerationConfig()
+    config.max_new_tokens = load.out
+    config.ignore_eos = True
+    config.apply_chat_template = False
+    rng = random.Random(load.seed)
+    prompts = [shared_prefix(load) + cut(rng, load.prompt_chars) for _ in range(load.n)]
+    pipeline.generate(["Hello"], [config])  # the first call compiles
+    tokenizer = pipeline.get_tokenizer()
+    prompt_tokens = sum(tokenizer.encode(prompt).input_ids.shape[1] for prompt in prompts)
+    waiting = list(enumerate(prompts))
+    handles: list[Any] = []
+    start = time.perf_counter()
+    out = 0
+    while waiting or handles:
+        while waiting and len(handles) < load.concurrency:
+            number, prompt = waiting.pop(0)
+            handles.append(pipeline.add_request(number, prompt, config))
+        pipeline.step()
+        for handle in list(handles):
+            if handle.can_read():
+                out += sum(len(one.generated_ids) for one in handle.read().values())
+            if handle.get_status() != ov.GenerationStatus.RUNNING:
+                handles.remove(handle)
+    seconds = time.perf_counter() - start
+    return {
+        "seconds": seconds,
+        "output_tokens": out,
+        "out_tps": out / seconds,
+        "total_tps": (out + prompt_tokens) / seconds,
+    }
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", help="of the exported model")
+    parser.add_argument("--load", type=json.loads, default={})
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    print(json.dumps(run(args.folder, Load(**args.load), args.threads)))
+
+
+if __name__ == "__main__":
+    main()

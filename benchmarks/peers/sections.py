@@ -1,0 +1,285 @@
+"""The targets, section by section: which engines run under which load, what is compared.
+
+Each section is a function of the `Bench` that gives its rows. Engines that are not on this machine
+leave their rows as `Missing`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers.compare import median, rounds
+from benchmarks.peers.engines import KV_TOKENS, Engines
+from benchmarks.peers.in_process import Speed, best_llama_speed, llama_speed, octavo_speed
+from benchmarks.peers.rows import Missing, Row
+from benchmarks.peers.scenarios import SCENARIOS, Contender
+from octavo.weights.facts import read_facts
+
+Rows = list[Row | Missing]
+
+
+@dataclass
+class Bench:
+    """What the sections share.
+
+    Attributes:
+        default: the embedded model's GGUF file.
+        bf16: its weights as bfloat16 safetensors; None: not made.
+        real_models: name -> GGUF file of larger models; fetched by `scripts/models.py`.
+        num_rounds: of each comparison.
+        raw: all figures of all runs, by section, for the results file.
+    """
+
+    engines: Engines
+    default: Path
+    bf16: Path | None
+    real_models: dict[str, Path]
+    num_rounds: int
+    logs: Path
+    raw: dict[str, Any] = field(default_factory=dict)
+
+    def served(
+        self, name: str, scenario: str, contenders: Sequence[Contender | None]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Figures of those contenders that are there, by name."""
+        present = [contender for contender in contenders if contender is not None]
+        runs = rounds(present, scenario, count=self.num_rounds, logs=self.logs, limit_s=600)
+        self.raw[name] = runs
+        return runs
+
+    def openvino(self, scenario: str) -> list[dict[str, Any]]:
+        """Rates of OpenVINO GenAI under a scenario's load, one per round; none if not there."""
+        python = self.engines.program("openvino", "bin", "python")
+        folder = self.engines.program("openvino-int4")
+        if python is None or folder is None:
+            return []
+        runs = []
+        for seed in range(self.num_rounds):
+            load = json.dumps({**_load_of(scenario), "seed": seed})
+            words = [str(python), "-m", "benchmarks.peers.openvino", str(folder), "--load", load]
+            words += ["--threads", str(self.engines.threads)]
+            run = subprocess.run(words, check=True, capture_output=True, text=True, timeout=900)
+            runs.append(json.loads(run.stdout.splitlines()[-1]))
+        self.raw[f"openvino {scenario}"] = runs
+        return runs
+
+
+def compared(
+    what: str,
+    runs: dict[str, list[dict[str, Any]]],
+    figure: str,
+    against: Sequence[str],
+    wanted: float,
+    unit: str,
+    *,
+    is_at_most: bool = False,
+) -> Row | Missing:
+    """Octavo's figure beside the best of the named engines that ran."""
+    present = [name for name in against if runs.get(name)]
+    if not present:
+        return Missing(what, f"none of {', '.join(against)} is built (scripts/build-peers.sh)")
+    pick = min if is_at_most else max
+    best = pick(present, key=lambda name: median(runs[name], figure))
+    spread = [
+        ours[figure] / theirs[figure]
+        for ours, theirs in zip(runs["octavo"], runs[best], strict=True)
+    ]
+    ours, theirs = median(runs["octavo"], figure), median(runs[best], figure)
+    return Row(what, ours, theirs, best, unit, wanted, is_at_most, spread)
+
+
+def decode(bench: Bench) -> Rows:
+    """One stream."""
+    engines, model = bench.engines, bench.default
+    contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
+    runs = bench.served("decode", "decode", contenders)
+    rows = []
+    for name, wanted in (("ik_llama.cpp", 0.65), ("llama.cpp", 0.45)):
+        what = f"decode alone, TPOT ({name})"
+        rows.append(compared(what, runs, "tpot_p50_ms", [name], wanted, "ms", is_at_most=True))
+    return rows
+
+
+def prefill(bench: Bench) -> Rows:
+    """Prompts of about 920 tokens, one at a time."""
+    engines, model = bench.engines, bench.default
+    contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
+    if bench.bf16 is not None:
+        contenders.append(engines.vllm(bench.bf16))
+    runs = bench.served("prefill", "prefill", contenders)
+    runs["openvino"] = bench.openvino("prefill")
+    peers = ["openvino", "vllm", "ik_llama.cpp", "llama.cpp"]
+    return [compared("prefill", runs, "total_tps", peers, 1.5, "tok/s")]
+
+
+def serve(bench: Bench, scenario: str, wanted: float) -> Rows:
+    """Many streams at a time."""
+    engines, model = bench.engines, bench.default
+    contenders = [engines.octavo(model), engines.llama_server(model)]
+    if bench.bf16 is not None:
+        contenders.append(engines.vllm(bench.bf16))
+    runs = bench.served(scenario, scenario, contenders)
+    runs["openvino"] = bench.openvino(scenario)
+    rows: Rows = [
+        compared(scenario, runs, "out_tps", ["openvino", "vllm", "llama.cpp"], wanted, "out tok/s")
+    ]
+    if scenario == "serve32":
+        rows.append(_memory(bench, runs["octavo"]))
+        rows += _int8_kv(bench, runs)
+    return rows
+
+
+def _memory(bench: Bench, runs: list[dict[str, Any]]) -> Row:
+    """PSS after the load: stored weights, the KV that was touched, 200 MB."""
+    facts = read_facts(str(bench.default))
+    config: dict[str, Any] = facts.hf_config
+    per_token = 4 * config["num_hidden_layers"] * config["num_key_value_heads"] * config["head_dim"]
+    first = runs[0]
+    touched = min(first["n"] * first["prompt_tokens"] + first["output_tokens"], KV_TOKENS)
+    limit_mb = (facts.weight_bytes * 1.02 + touched * per_token) / 2**20 + 200
+    ours = median(runs, "pss_mb")
+    return Row("memory after serve32", ours, limit_mb, "its limit", "MB", 1.0, is_at_most=True)
+
+
+def _int8_kv(bench: Bench, with_bf16: dict[str, list[dict[str, Any]]]) -> Rows:
+    contender = bench.engines.octavo(bench.default, "--kv-cache-dtype", "int8")
+    runs = bench.served("serve32 int8 KV", "serve32", [contender])
+    runs["bf16 KV"] = with_bf16["octavo"]
+    row = compared("serve32 with int8 KV", runs, "out_tps", ["bf16 KV"], 1.0, "out tok/s")
+    return [row]
+
+
+def prefix(bench: Bench) -> Rows:
+    """Prompts whose first 6,000 characters are the same."""
+    engines = bench.engines
+    contenders = [engines.octavo(bench.default), engines.llama_server(bench.default)]
+    if bench.bf16 is not None:
+        contenders.append(engines.vllm(bench.bf16))
+    runs = bench.served("prefix", "prefix", contenders)
+    return [compared("shared prefix", runs, "total_tps", ["vllm"], 2.5, "tok/s")]
+
+
+def bf16(bench: Bench) -> Rows:
+    """The same bfloat16 weights as vLLM."""
+    if bench.bf16 is None:
+        return [Missing("bf16 safetensors, serve32", "its folder is made with openvino's peer")]
+    contenders = [bench.engines.octavo(bench.bf16), bench.engines.vllm(bench.bf16)]
+    runs = bench.served("bf16", "serve32", contenders)
+    row = compared("bf16 safetensors, serve32", runs, "out_tps", ["vllm"], 1.4, "out tok/s")
+    return [row]
+
+
+def start(bench: Bench) -> Rows:
+    """From nothing to the first token."""
+    engines, model = bench.engines, bench.default
+    contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
+    runs = bench.served("start", "start", contenders)
+    return [
+        compared("start", runs, "ready_s", ["llama.cpp"], 0.65, "s", is_at_most=True),
+    ]
+
+
+def real_models(bench: Bench) -> Rows:
+    """Larger files, in process."""
+    program = bench.engines.program("ik_llama.cpp", "bin", "llama-bench")
+    wanted = {"qwen2.5-coder-0.5b": 1.5, "gemma3-270m": 1.4}
+    rows: Rows = []
+    for name, path in bench.real_models.items():
+        if program is None:
+            rows.append(Missing(name, "ik_llama.cpp is not built (scripts/build-peers.sh)"))
+            continue
+        ours, theirs = _speeds(bench, program, path)
+        bench.raw[name] = {
+            who: [vars(speed) for speed in speeds]
+            for who, speeds in (("octavo", ours), ("ik_llama.cpp", theirs))
+        }
+        for figure, bound in (("prefill", wanted[name]), ("decode", 1.0)):
+            rows.append(_speed_row(f"{name} {figure}", figure, ours, theirs, bound))
+    return rows
+
+
+def _speeds(bench: Bench, program: Path, path: Path) -> tuple[list[Speed], list[Speed]]:
+    ours, theirs = [], []
+    for _ in range(bench.num_rounds):
+        ours.append(octavo_speed(path, threads=bench.engines.threads))
+        theirs.append(best_llama_speed(program, path, threads=bench.engines.threads))
+    return ours, theirs
+
+
+def _speed_row(
+    what: str,
+    figure: str,
+    ours: list[Speed],
+    theirs: list[Speed],
+    wanted: float,
+    against: str = "ik_llama.cpp",
+) -> Row:
+    mine = sorted(getattr(speed, figure) for speed in ours)[len(ours) // 2]
+    other = sorted(getattr(speed, figure) for speed in theirs)[len(theirs) // 2]
+    spread = [getattr(a, figure) / getattr(b, figure) for a, b in zip(ours, theirs, strict=True)]
+    return Row(what, mine, other, against, "tok/s", wanted, spread=spread)
+
+
+def avx2(bench: Bench) -> Rows:
+    """Both without AVX-512."""
+    program = bench.engines.program("llama.cpp-avx2", "bin", "llama-bench")
+    if program is None:
+        return [Missing("AVX2", "scripts/build-peers.sh llama.cpp-avx2 builds the peer")]
+    threads = bench.engines.threads
+    ours, theirs = [], []
+    for _ in range(bench.num_rounds):
+        ours.append(octavo_speed(bench.default, threads=threads, isa="avx2"))
+        theirs.append(llama_speed(program, bench.default, threads=threads))
+    return [
+        _speed_row(f"AVX2 {figure}", figure, ours, theirs, 1.0, "llama.cpp for AVX2")
+        for figure in ("prefill", "decode")
+    ]
+
+
+def kernels(bench: Bench) -> Rows:
+    """Matrix products alone, of the measured peaks."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "kernels.json"
+        words = [sys.executable, "-m", "benchmarks.kernels", "--kinds", "Q4_1", "BF16"]
+        words += ["--rows", "1", "8", "512", "--threads", str(bench.engines.threads)]
+        subprocess.run([*words, "--json", str(out)], check=True, capture_output=True)
+        found = json.loads(out.read_text())
+    bench.raw["kernels"] = found
+    rows: Rows = []
+    for result in found["rows"]:
+        limit = max(result["of_peak"], result["of_read"])
+        wanted = {1: 0.90, 8: 0.85}.get(result["rows"])
+        if wanted is None:
+            limit, wanted = result["of_peak"], 0.65 if result["kind"] == "Q4_1" else 0.75
+        what = f"GEMM {result['kind']}, {result['rows']} rows"
+        rows.append(Row(what, limit, 1.0, "the limit", "of it", wanted))
+    return rows
+
+
+def _load_of(scenario: str) -> dict[str, Any]:
+    """A scenario's arguments as the fields of a `Load`."""
+    names = {"-n": "n", "-c": "concurrency"}
+    words = SCENARIOS[scenario].arguments
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return {names.get(k, k.lstrip("-").replace("-", "_")): int(v) for k, v in pairs}
+
+
+SECTIONS: dict[str, Callable[[Bench], Rows]] = {
+    "start": start,
+    "decode": decode,
+    "prefill": prefill,
+    "serve8": lambda bench: serve(bench, "serve8", 2.0),
+    "serve32": lambda bench: serve(bench, "serve32", 2.1),
+    "prefix": prefix,
+    "bf16": bf16,
+    "real": real_models,
+    "avx2": avx2,
+    "kernels": kernels,
+}
