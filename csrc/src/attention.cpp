@@ -14,7 +14,9 @@ namespace {
 constexpr int64_t kInlineWork = 200000;  // multiply-adds that one thread does by itself
 #if defined(OV_HAS_TILES)
 constexpr int kTileVectors = kTileVectorsHeld;
+constexpr int64_t kPanelFloats = kPanelSubs * kSubBlock / 2;  // per dim
 #else
+constexpr int64_t kPanelFloats = 0;
 constexpr int kTileVectors = 24;  // query vectors (rows x heads of one KV head) that share a tile's K and V
 #endif
 
@@ -52,19 +54,21 @@ struct Workspace {
   float* scores;      // [capacity][kPartition]
   uint16_t* weights;  // [capacity][kPartition] bf16; an f32 cache keeps them in scores
   char* v_tail;       // a sub-block of V with the slots past the end zeroed
+  char* k_panel;      // kPanelSubs sub-blocks of K in bf16
   float* partial;
   float* total;
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
     return 4 * (int64_t{capacity} * k_pad + int64_t{capacity} * kPartition + int64_t{capacity} * kPartition / 2 +
-                int64_t{kSubBlock} * v_pad + 2 * state_floats(capacity, v_pad));
+                int64_t{kSubBlock} * v_pad + kPanelFloats * k_pad + 2 * state_floats(capacity, v_pad));
   }
   Workspace(char* memory, int capacity, int k_pad, int v_pad) {
     q = memory;
     scores = reinterpret_cast<float*>(q + int64_t{4} * capacity * k_pad);
     weights = reinterpret_cast<uint16_t*>(scores + int64_t{capacity} * kPartition);
     v_tail = reinterpret_cast<char*>(weights + int64_t{capacity} * kPartition);
-    partial = reinterpret_cast<float*>(v_tail + int64_t{4} * kSubBlock * v_pad);
+    k_panel = v_tail + int64_t{4} * kSubBlock * v_pad;
+    partial = reinterpret_cast<float*>(k_panel + 4 * kPanelFloats * k_pad);
     total = partial + state_floats(capacity, v_pad);
   }
 };
@@ -203,6 +207,7 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
 #if defined(OV_HAS_TILES)
 
 // The same in tile registers. Steps over V are of 32 tokens at absolute positions.
+template <class Cache>
 void run_partition_in_tiles(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition,
                             const Workspace& ws, const State& result) {
   const KvShape& s = a.layer->shape;
@@ -212,6 +217,7 @@ void run_partition_in_tiles(const AttentionArgs& a, const ov_step& step, const T
   const int32_t* table = step.block_tables[a.layer->group] + tile.request * step.block_table_stride;
 
   const char* k[kSubsPerPartition];
+  Scales scales;
   TileValues v;
   v.v_dim = s.v_dim;
   v.steps = (to - from + kTileTokens - 1) / kTileTokens;
@@ -228,6 +234,10 @@ void run_partition_in_tiles(const AttentionArgs& a, const ov_step& step, const T
     const int sub = token % s.block_size / kSubBlock;
     k[i] = s.k_sub(share, tile.kv_head, sub);
     value = s.v_sub(share, tile.kv_head, sub);
+    if constexpr (Cache::kHasScales) {
+      scales.k[i] = s.k_scales(share, tile.kv_head, sub);
+      scales.v[i] = s.v_scales(share, tile.kv_head, sub);
+    }
     first = first < i ? first : i;
     last = i + 1;
   }
@@ -245,14 +255,32 @@ void run_partition_in_tiles(const AttentionArgs& a, const ov_step& step, const T
       count > 16 ? f(m, half, std::integral_constant<int, 2>{}) : f(m, half, std::integral_constant<int, 1>{});
     }
   };
+  constexpr int kAtOnce = Cache::kHasScales ? kPanelSubs : kSubsPerPartition;
+  for (int n = first; n < last; n += kAtOnce) {
+    const int count = last - n < kAtOnce ? last - n : kAtOnce;
+    const char* expanded[kPanelSubs];
+    const char* const* operands = k + n;
+    if constexpr (Cache::kHasScales) {
+      for (int i = n; i < n + count; ++i) {
+        const int32_t ahead = from + (i + kSubsPerPartition) * kSubBlock;  // K of the next partition
+        if (ahead < tile.high) {
+          char* share = a.layer->share(table[ahead / s.block_size]);
+          prefetch(s.k_sub(share, tile.kv_head, ahead % s.block_size / kSubBlock), s.k_sub_bytes);
+        }
+        prefetch(i % 2 == 0 ? v.low[i / 2] : v.high[i / 2], s.v_sub_bytes);
+      }
+      expand_k<Cache>(k + n, count, s.k_dim, ws.k_panel, expanded);
+      operands = expanded;
+    }
+    each_part([&](int m, int half, auto rows) {
+      score_tiles<decltype(rows)::value>(ws.q + m * q_stride, q_stride, half, operands, count, s.k_dim,
+                                         ws.scores + m * kPartition + n * kSubBlock);
+    });
+  }
+  softmax_vectors<Cache>(a, tile, ws, subs, from, scales, result);
   each_part([&](int m, int half, auto rows) {
-    score_tiles<decltype(rows)::value>(ws.q + m * q_stride, q_stride, half, k + first, last - first, s.k_dim,
-                                       ws.scores + m * kPartition + first * kSubBlock);
-  });
-  softmax_vectors<Bf16Cache>(a, tile, ws, subs, from, Scales{}, result);
-  each_part([&](int m, int half, auto rows) {
-    value_tiles<decltype(rows)::value>(reinterpret_cast<const char*>(ws.weights + m * kPartition), half, v, panel,
-                                       result.out + int64_t{m} * v_pad, v_pad);
+    value_tiles<Cache, decltype(rows)::value>(reinterpret_cast<const char*>(ws.weights + m * kPartition), half, v,
+                                              panel, result.out + int64_t{m} * v_pad, v_pad);
   });
 }
 
@@ -385,11 +413,20 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
   };
   const auto workspace = [&](int worker) { return Workspace(scratch.worker(worker), capacity, s.k_pad, padded_v(s)); };
   const auto load_tile = [&](const Tile& tile, const Workspace& ws) {
-    s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
+    bool rounds = s.dtype == OV_BF16;
+#if defined(OV_HAS_TILES)
+    rounds = rounds || fits_tiles(s);
+#endif
+    rounds ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
   };
   const auto compute = [&](const Tile& tile, int partition, const Workspace& ws, const State& result) {
 #if defined(OV_HAS_TILES)
-    if (fits_tiles(s)) return run_partition_in_tiles(a, step, tile, partition, ws, result);
+    if (fits_tiles(s)) {
+      const auto run = s.dtype == OV_BF16 ? run_partition_in_tiles<Bf16Cache>
+                       : s.dtype == OV_I8 ? run_partition_in_tiles<Expanded<Int8Cache>>
+                                          : run_partition_in_tiles<Expanded<Fp8Cache>>;
+      return run(a, step, tile, partition, ws, result);
+    }
 #endif
     switch (s.dtype) {
       case OV_BF16: return run_partition<Bf16Cache>(a, step, tile, partition, ws, result);

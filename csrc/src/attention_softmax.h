@@ -75,7 +75,8 @@ inline void store_no_weight(const SoftmaxRow& row, int sub) {
     store(row.scores + sub * kSubBlock, set1(0.0f));
 }
 
-// Scores -> weights, 2^(factor * log2(e) * (score - maximum)); their sum, of weights as rounded.
+// Scores -> weights, 2^(factor * log2(e) * (score - maximum)), times V's scales; their sum without these, of weights as
+// rounded for a bf16 cache.
 template <class Cache>
 float softmax_weights(const SoftmaxRow& row, const Scales& scales, float maximum, float factor) {
   constexpr float kLog2e = 1.44269504088896341f;
@@ -87,14 +88,15 @@ float softmax_weights(const SoftmaxRow& row, const Scales& scales, float maximum
   for (int s = row.begin; s < row.end; ++s) {
     float* p = row.scores + s * kSubBlock;
     Lanes w = vexp2<Cache::kPerWord == 2 ? 3 : 5>(fma(load(p), to_log2, shift));
-    if constexpr (Cache::kHasScales) {
-      // a slot that no token of this row lies in may hold a scale that is no number
-      store(p, select(less(set1(0.0f), w), w * load(scales.v[s]), set1(0.0f)));
-    } else if constexpr (Cache::kPerWord == 2) {
-      w = store_rounded_bf16(row.rounded + s * kSubBlock, w);
+    Lanes scaled = w;
+    if constexpr (Cache::kHasScales)  // a slot that no token of this row lies in may hold a scale that is no number
+      scaled = select(less(set1(0.0f), w), w * load(scales.v[s]), set1(0.0f));
+    if constexpr (Cache::kPerWord == 2) {
+      scaled = store_rounded_bf16(row.rounded + s * kSubBlock, scaled);
     } else {
-      store(p, w);
+      store(p, scaled);
     }
+    if constexpr (!Cache::kHasScales) w = scaled;
     sum = sum + w;
   }
   for (int s = row.end; s < row.subs; ++s) store_no_weight<Cache>(row, s);

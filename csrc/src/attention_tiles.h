@@ -1,11 +1,12 @@
-// The two products of attention over a bf16 cache in the tile registers of AMX.
+// The two products of attention over bf16 and one-byte caches in the tile registers of AMX.
 //
-// A sub-block of K is a B operand as it lies; of V two neighbours are one, copied together where they do not touch.
+// A bf16 sub-block of K is a B operand as it lies; of V two neighbours are one, copied together where they do not touch.
+// One-byte codes are expanded to bf16, exactly, into the same order.
 // A score is the instruction's chain over dims in steps of 32, a sum of V the one over tokens in steps of 32 at absolute
 // positions: the query vectors that share the registers, one or 32, change neither. Knows nothing of: blocks, softmax.
 #pragma once
 
-#include "attention.h"
+#include "attention_block.h"
 #include "tiles.h"
 
 #if defined(OV_HAS_TILES)
@@ -15,9 +16,24 @@ namespace ov {
 inline constexpr int kTileTokens = 2 * kSubBlock;  // of a step over V
 inline constexpr int kTileDims = 32;               // of a step over K, of a block of outputs
 inline constexpr int kTileVectorsHeld = 32;
+inline constexpr int kPanelSubs = 16;  // sub-blocks of K expanded at a time
+
+// Codes that are expanded to bf16: their weights are rounded as those of a bf16 cache.
+template <class Cache>
+struct Expanded : Cache {
+  static constexpr int kPerWord = 2;
+  // Codes at p in the low halves, those at q in the high ones.
+  static __m512i pair(const char* p, const char* q) {
+    const __m512i low = _mm512_castps_si512(Cache::load(p).v), high = _mm512_castps_si512(Cache::load(q).v);
+    return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
+  }
+  static void expand_k(const char* k, int dims, char* out) {
+    for (int d = 0; d < dims; d += 2, k += 2 * kSubBlock, out += 64) _mm512_storeu_si512(out, pair(k, k + kSubBlock));
+  }
+};
 
 inline bool fits_tiles(const KvShape& s) {
-  return s.dtype == OV_BF16 && s.k_dim % kTileDims == 0 && s.v_dim % kTileDims == 0;
+  return s.dtype != OV_F32 && s.k_dim % kTileDims == 0 && s.v_dim % kTileDims == 0;
 }
 
 // Registers: 0-3 sums (vector tile * 2 + column tile), 4 and 5 queries or weights, 6 and 7 K or V.
@@ -82,29 +98,48 @@ void score_tiles(const char* q, int64_t q_stride, int half, const char* const* k
   if (n < subs) tile_product<Rows, 1>(p, [&](int step, int) OV_INLINED { return k[n] + 1024 * step; });
 }
 
-// A partition's V, two sub-blocks of 16 tokens to a step; where they do not follow each other, or are not all read,
-// a step's 32 dims are copied into `panel` [steps][16 pairs][32 dims][2].
+// Sub-blocks of one-byte codes as those of a bf16 cache, one behind the other in `panel`.
+template <class Cache>
+void expand_k(const char* const* k, int subs, int dims, char* panel, const char** expanded) {
+  for (int i = 0; i < subs; ++i, panel += 2 * kSubBlock * dims) {
+    Cache::expand_k(k[i], dims, panel);
+    expanded[i] = panel;
+  }
+}
+
+// A partition's V, two sub-blocks of 16 tokens to a step; unless these follow each other and are read whole, a step's
+// 32 dims are copied or expanded into a panel [16 pairs][32 dims][2].
 struct TileValues {
-  const char* low[kPartition / kTileTokens];   // null: weights are 0, not read
-  const char* high[kPartition / kTileTokens];  // as low
-  int valid[kPartition / kTileTokens];         // slots that hold tokens, from the first of the step on
+  static constexpr int kSteps = kPartition / kTileTokens;
+  const char* low[kSteps];   // null: weights are 0, not read
+  const char* high[kSteps];  // as low
+  int valid[kSteps];         // slots that hold tokens, from the first of the step on
   int steps, v_dim;
 
   bool is_direct(int i) const { return low[i] && valid[i] >= kTileTokens && high[i] == low[i] + 32 * v_dim; }
-  // Dims [d, d + 32) of step i.
-  void copy(int i, int d, char* panel) const {
-    for (int pair = 0; pair < kSubBlock; ++pair, panel += 4 * kTileDims) {
-      const char* sub = pair < 8 ? low[i] : high[i];
-      const int left = valid[i] - 2 * pair;
-      __m512i x = _mm512_setzero_si512(), y = x;
-      if (sub && left > 0) {
-        const char* row = sub + int64_t{4} * v_dim * (pair & 7) + 4 * d;
-        const __m512i keep = _mm512_set1_epi32(left > 1 ? -1 : 0xffff);
-        x = _mm512_and_si512(keep, _mm512_loadu_si512(row));
-        y = _mm512_and_si512(keep, _mm512_loadu_si512(row + 64));
+  template <class Cache>
+  void fill(int i, int d, char* panel) const {
+    fill_half<Cache>(low[i], valid[i], d, panel);
+    fill_half<Cache>(high[i], valid[i] - kSubBlock, d, panel + kTileDims * 4 * kSubBlock / 2);
+  }
+
+ private:
+  template <class Cache>
+  void fill_half(const char* sub, int count, int d, char* panel) const {
+    constexpr int kRow = 4 * kTileDims;
+    if (!sub) {
+      memset(panel, 0, kRow * kSubBlock / 2);
+    } else if constexpr (Cache::kHasScales) {  // finite codes in every slot
+      for (int token = 0; token < kSubBlock; token += 2, panel += kRow) {
+        const char* p = sub + token * v_dim + d;
+        for (int i = 0; i < 2; ++i) _mm512_storeu_si512(panel + 64 * i, Cache::pair(p + 16 * i, p + v_dim + 16 * i));
       }
-      _mm512_storeu_si512(panel, x);
-      _mm512_storeu_si512(panel + 64, y);
+    } else {
+      // moves alone: for a while after a tile instruction arithmetic has one port
+      for (int pair = 0; pair < kSubBlock / 2; ++pair) memcpy(panel + kRow * pair, sub + 4 * (pair * v_dim + d), kRow);
+      auto* slots = reinterpret_cast<uint16_t*>(panel);
+      for (int token = count < 0 ? 0 : count; token < kSubBlock; ++token)  // hold anything, also NaN
+        for (int i = 0; i < kTileDims; ++i) slots[(token / 2) * 2 * kTileDims + 2 * i + (token & 1)] = 0;
     }
   }
 };
@@ -112,10 +147,10 @@ struct TileValues {
 inline constexpr int64_t kPanelBytes = int64_t{4} * kTileDims * kSubBlock * (kPartition / kTileTokens);
 
 // out[m][0 ..) = sum over steps of weights[m] x V. panel: kPanelBytes.
-template <int Rows>
+template <class Cache, int Rows>
 void value_tiles(const char* weights, int half, const TileValues& v, char* panel, float* out, int64_t out_stride) {
   constexpr int64_t kStepBytes = int64_t{4} * kTileDims * kSubBlock;
-  bool is_direct = true;
+  bool is_direct = !Cache::kHasScales;
   for (int i = 0; i < v.steps; ++i) is_direct = is_direct && v.is_direct(i);
   for (int d = 0; d < v.v_dim; d += kTileDims) {
     TileProduct p{weights, 2 * kPartition, half, v.steps, 4 * v.v_dim, out + d, 4 * out_stride};
@@ -123,7 +158,7 @@ void value_tiles(const char* weights, int half, const TileValues& v, char* panel
       tile_product<Rows, 2>(p, [&](int i, int column) OV_INLINED { return v.low[i] + 4 * d + 64 * column; });
       continue;
     }
-    for (int i = 0; i < v.steps; ++i) v.copy(i, d, panel + kStepBytes * i);
+    for (int i = 0; i < v.steps; ++i) v.fill<Cache>(i, d, panel + kStepBytes * i);
     p.b_stride = 4 * kTileDims;
     tile_product<Rows, 2>(p, [&](int i, int column) OV_INLINED { return panel + kStepBytes * i + 64 * column; });
   }
