@@ -30,6 +30,7 @@ from octavo.messages.engine import (
     Ready,
     StepTimes,
 )
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
@@ -204,6 +205,14 @@ class EngineCore:
         if not done:
             logger.warning("The prefix cache is not reset: requests are running.")
         return done
+
+    def start_profile(self) -> None:
+        """Clocks every operation of the steps to come. No request may be running."""
+        self._executor.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took. No request may be running."""
+        return self._executor.stop_profile()
 
     def check_health(self) -> None:
         """Returns if the workers are alive.

@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future
 
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
 
 
@@ -52,6 +53,18 @@ class Executor(ABC):
         """Takes one step; steps run one after the other, in this order. With a depth of more than
         one it returns before the step is done. The future holds the workers' exception when the
         step could not run."""
+
+    @abstractmethod
+    def start_profile(self) -> None:
+        """Clocks every operation of the steps to come; no step may be on its way.
+
+        Raises:
+            EngineError: the device has no clocks.
+        """
+
+    @abstractmethod
+    def stop_profile(self) -> Profile:
+        """What they took; no step may be on its way."""
 
     @abstractmethod
     def notes(self) -> list[str]:

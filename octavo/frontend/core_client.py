@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest
+from octavo.messages.profile import Profile
 
 
 class AsyncCoreClient(Protocol):
@@ -62,6 +63,10 @@ class EngineCore(Protocol):
 
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool: ...
 
+    def start_profile(self) -> None: ...
+
+    def stop_profile(self) -> Profile: ...
+
     def shutdown(self) -> None: ...
 
 
@@ -87,6 +92,14 @@ class InprocClient:
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
         return self._core.reset_prefix_cache(preempt_running=preempt_running)
+
+    def start_profile(self) -> None:
+        """Clocks the operations of the steps to come."""
+        self._core.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took."""
+        return self._core.stop_profile()
 
     def close(self) -> None:
         """Ends the core."""
