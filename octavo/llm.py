@@ -26,6 +26,7 @@ from octavo.config.args import EngineArgs
 from octavo.errors import InvalidParameter
 from octavo.frontend.offline_engine import OfflineEngine
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
+from octavo.messages.profile import Profile
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, SamplingParams
 from octavo.tokenizer.chat_template import ChatTemplate
@@ -228,6 +229,18 @@ class LLM:
             reset_running_requests: requests that run lose their blocks and compute them again.
         """
         return self._engine.reset_prefix_cache(preempt_running=reset_running_requests)
+
+    def start_profile(self) -> None:
+        """Clocks every operation until `stop_profile`.
+
+        Raises:
+            EngineError: the device has no clocks.
+        """
+        self._engine.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """The time of each kind of operation, and what the machine can do at most."""
+        return self._engine.stop_profile()
 
     # end
 

@@ -245,6 +245,10 @@ OV_API int ov_plan_timers(const ov_plan* plan, uint64_t* ns, int64_t count);
 OV_API int64_t ov_row_bytes(int dtype, int64_t cols);
 /* Bytes of one layer's share of a block. */
 OV_API int64_t ov_kv_layer_bytes(const ov_kv_layer* layer, int32_t block_size);
+/* What all threads of the pool reach together: bytes per second from memory, or operations (a multiply-add is two) per
+ * second of one arithmetic as this level does it. About a tenth of a second each. Negative: see ov_last_error(). */
+enum ov_limit { OV_LIMIT_READ = 0, OV_LIMIT_F32 = 1, OV_LIMIT_BF16 = 2, OV_LIMIT_INT8 = 3 };
+OV_API double ov_probe(ov_pool* pool, int limit);
 /* Anonymous memory with MADV_HUGEPAGE, pages touched lazily. */
 OV_API void* ov_memory_map(int64_t bytes);
 OV_API void ov_memory_unmap(void* p, int64_t bytes);

@@ -4,15 +4,21 @@
 #include <cstring>
 
 #include "attention_block.h"
+#include "attention_softmax.h"
+#include "attention_tiles.h"
 #include "vmath.h"
 
 namespace ov {
 namespace {
 
-constexpr int kSubsPerPartition = kPartition / kSubBlock;
 constexpr int64_t kInlineWork = 200000;  // multiply-adds that one thread does by itself
-constexpr int kTileVectors = 24;         // query vectors (rows x heads of one KV head)
-                                         // that share a tile's K and V
+#if defined(OV_HAS_TILES)
+constexpr int kTileVectors = kTileVectorsHeld;
+constexpr int64_t kPanelFloats = kPanelSubs * kSubBlock / 2;  // per dim
+#else
+constexpr int64_t kPanelFloats = 0;
+constexpr int kTileVectors = 24;  // query vectors (rows x heads of one KV head) that share a tile's K and V
+#endif
 
 // Query rows of one request that share one KV head.
 struct Tile {
@@ -48,19 +54,21 @@ struct Workspace {
   float* scores;      // [capacity][kPartition]
   uint16_t* weights;  // [capacity][kPartition] bf16; an f32 cache keeps them in scores
   char* v_tail;       // a sub-block of V with the slots past the end zeroed
+  char* k_panel;      // kPanelSubs sub-blocks of K in bf16
   float* partial;
   float* total;
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
     return 4 * (int64_t{capacity} * k_pad + int64_t{capacity} * kPartition + int64_t{capacity} * kPartition / 2 +
-                int64_t{kSubBlock} * v_pad + 2 * state_floats(capacity, v_pad));
+                int64_t{kSubBlock} * v_pad + kPanelFloats * k_pad + 2 * state_floats(capacity, v_pad));
   }
   Workspace(char* memory, int capacity, int k_pad, int v_pad) {
     q = memory;
     scores = reinterpret_cast<float*>(q + int64_t{4} * capacity * k_pad);
     weights = reinterpret_cast<uint16_t*>(scores + int64_t{capacity} * kPartition);
     v_tail = reinterpret_cast<char*>(weights + int64_t{capacity} * kPartition);
-    partial = reinterpret_cast<float*>(v_tail + int64_t{4} * kSubBlock * v_pad);
+    k_panel = v_tail + int64_t{4} * kSubBlock * v_pad;
+    partial = reinterpret_cast<float*>(k_panel + 4 * kPanelFloats * k_pad);
     total = partial + state_floats(capacity, v_pad);
   }
 };
@@ -86,59 +94,28 @@ void load_queries(const AttentionArgs& a, const Tile& tile, char* q) {
   }
 }
 
-// Scales of a partition's tokens, sixteen per sub-block; one-byte caches only.
-struct Scales {
-  const float* k[kSubsPerPartition];
-  const float* v[kSubsPerPartition];
-};
-
-// Scaled, capped and masked scores of one query vector over `subs` sub-blocks from token `first` -> softmax weights, in
-// place and, for a bf16 cache, rounded in `rounded`. Tokens outside [low, high) get weight 0 whatever their slots hold.
-template <class Cache>
-void softmax_row(const AttentionArgs& a, float* scores, uint16_t* rounded, int subs, int32_t first, int32_t low,
-                 int32_t high, const Scales& scales, float* max_out, float* sum_out) {
-  const Lanes minus_infinity = set1(-INFINITY);
-  Lanes top = minus_infinity;
-  for (int s = 0; s < subs; ++s) {
-    float* p = scores + s * kSubBlock;
-    const int32_t token = first + s * kSubBlock;
-    const int32_t from = low > token ? low - token : 0;
-    const int32_t to = high < token + kSubBlock ? high - token : kSubBlock;
-    if (from >= to) {
-      store(p, minus_infinity);
-      continue;
-    }
-    Lanes x = load(p) * set1(a.scale);
-    if constexpr (Cache::kHasScales) x = x * load(scales.k[s]);
-    if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
-    if (from > 0 || to < kSubBlock)
-      x = select(mask_from_bits(((1u << to) - 1u) & ~((1u << from) - 1u)), x, minus_infinity);
-    store(p, x);
-    top = max(top, x);
-  }
-  const float maximum = max_lanes(top);
-  *max_out = maximum;
-  // no token visible: any finite value makes all weights exp(-inf) = 0
-  const Lanes shift = set1(maximum == -INFINITY ? 0.0f : maximum);
-  Lanes sum = set1(0.0f);
-  for (int s = 0; s < subs; ++s) {
-    Lanes w = vexp(load(scores + s * kSubBlock) - shift);
-    if constexpr (Cache::kHasScales) {
-      // a slot that no token of this row lies in may hold a scale that is no number
-      store(scores + s * kSubBlock, select(less(set1(0.0f), w), w * load(scales.v[s]), set1(0.0f)));
-    } else if constexpr (Cache::kPerWord == 2) {
-      w = store_rounded_bf16(rounded + s * kSubBlock, w);
-    } else {
-      store(scores + s * kSubBlock, w);
-    }
-    sum = sum + w;
-  }
-  *sum_out = sum_lanes(sum);
-}
-
 // Sub-blocks of one-byte codes are too short for the processor to notice that it reads a stream.
 inline void prefetch(const char* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+// Weights of all vectors of a tile in a partition whose first score is that of token `from`.
+template <class Cache>
+void softmax_vectors(const AttentionArgs& a, const Tile& tile, const Workspace& ws, int subs, int32_t from,
+                     const Scales& scales, const State& result) {
+  const int group = a.num_heads / a.layer->shape.num_kv_heads;
+  const auto row = [&](int m) {
+    const int32_t position = tile.first_position + m / group;
+    const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+    return SoftmaxRow(ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low, position + 1);
+  };
+  // maxima of all rows first: weights of a row need not wait for its own
+  for (int m = 0; m < tile.vectors; ++m) result.max[m] = softmax_max<Cache>(a, row(m), scales);
+  const float factor = has_plain_scores<Cache>(a) ? a.scale : 1.0f;
+  for (int m = 0; m < tile.vectors; ++m) {
+    result.sum[m] = softmax_weights<Cache>(row(m), scales, result.max[m], factor);
+    result.max[m] *= factor;
+  }
 }
 
 // Result of one partition for all vectors of a tile.
@@ -146,7 +123,6 @@ template <class Cache>
 void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition, const Workspace& ws,
                    const State& result) {
   const KvShape& s = a.layer->shape;
-  const int group = a.num_heads / s.num_kv_heads;
   const int32_t start = partition * kPartition;
   const int32_t from = tile.low > start ? tile.low / kSubBlock * kSubBlock : start;
   const int32_t to = tile.high < start + kPartition ? tile.high : start + kPartition;
@@ -198,12 +174,7 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
     });
   }
 
-  for (int m = 0; m < tile.vectors; ++m) {
-    const int32_t position = tile.first_position + m / group;
-    const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
-    softmax_row<Cache>(a, ws.scores + m * kPartition, ws.weights + m * kPartition, subs, from, low, position + 1,
-                       scales, result.max + m, result.sum + m);
-  }
+  softmax_vectors<Cache>(a, tile, ws, subs, from, scales, result);
 
   const char* weights =
       Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
@@ -232,6 +203,88 @@ void run_partition(const AttentionArgs& a, const ov_step& step, const Tile& tile
     }
   });
 }
+
+#if defined(OV_HAS_TILES)
+
+// The same in tile registers. Steps over V are of 32 tokens at absolute positions.
+template <class Cache>
+void run_partition_in_tiles(const AttentionArgs& a, const ov_step& step, const Tile& tile, int partition,
+                            const Workspace& ws, const State& result) {
+  const KvShape& s = a.layer->shape;
+  const int32_t start = partition * kPartition;
+  const int32_t from = tile.low > start ? tile.low / kTileTokens * kTileTokens : start;
+  const int32_t to = tile.high < start + kPartition ? tile.high : start + kPartition;
+  const int32_t* table = step.block_tables[a.layer->group] + tile.request * step.block_table_stride;
+
+  const char* k[kSubsPerPartition];
+  Scales scales;
+  TileValues v;
+  v.v_dim = s.v_dim;
+  v.steps = (to - from + kTileTokens - 1) / kTileTokens;
+  const int subs = 2 * v.steps;
+  int first = subs, last = 0;  // sub-blocks that are read: some row sees a token of theirs
+  for (int i = 0; i < subs; ++i) {
+    const int32_t token = from + i * kSubBlock;
+    k[i] = nullptr;
+    const char*& value = i % 2 == 0 ? v.low[i / 2] : v.high[i / 2];
+    value = nullptr;
+    if (i % 2 == 0) v.valid[i / 2] = step.seq_lens[tile.request] - token;
+    if (token + kSubBlock <= tile.low || token >= to) continue;
+    char* share = a.layer->share(table[token / s.block_size]);
+    const int sub = token % s.block_size / kSubBlock;
+    k[i] = s.k_sub(share, tile.kv_head, sub);
+    value = s.v_sub(share, tile.kv_head, sub);
+    if constexpr (Cache::kHasScales) {
+      scales.k[i] = s.k_scales(share, tile.kv_head, sub);
+      scales.v[i] = s.v_scales(share, tile.kv_head, sub);
+    }
+    first = first < i ? first : i;
+    last = i + 1;
+  }
+
+  const int64_t q_stride = int64_t{2} * s.k_pad;
+  const int v_pad = padded_v(s);
+  auto* panel = reinterpret_cast<char*>(ws.scores);  // which the weights have replaced by then
+  static_assert(kPanelBytes <= int64_t{4} * kLanes * kPartition, "V's panel fits in the scores of 16 vectors");
+  TileShapes registers(attention_shapes(tile.vectors < kTileVectorsHeld ? tile.vectors : kTileVectorsHeld));
+  const auto each_part = [&](auto&& f) {
+    for (int m = 0; m < tile.vectors; m += kTileVectorsHeld) {
+      const int count = tile.vectors - m < kTileVectorsHeld ? tile.vectors - m : kTileVectorsHeld;
+      if (tile.vectors > kTileVectorsHeld) registers.load(attention_shapes(count));
+      const int half = count > 16 ? (count + 1) / 2 : count;
+      count > 16 ? f(m, half, std::integral_constant<int, 2>{}) : f(m, half, std::integral_constant<int, 1>{});
+    }
+  };
+  constexpr int kAtOnce = Cache::kHasScales ? kPanelSubs : kSubsPerPartition;
+  for (int n = first; n < last; n += kAtOnce) {
+    const int count = last - n < kAtOnce ? last - n : kAtOnce;
+    const char* expanded[kPanelSubs];
+    const char* const* operands = k + n;
+    if constexpr (Cache::kHasScales) {
+      for (int i = n; i < n + count; ++i) {
+        const int32_t ahead = from + (i + kSubsPerPartition) * kSubBlock;  // K of the next partition
+        if (ahead < tile.high) {
+          char* share = a.layer->share(table[ahead / s.block_size]);
+          prefetch(s.k_sub(share, tile.kv_head, ahead % s.block_size / kSubBlock), s.k_sub_bytes);
+        }
+        prefetch(i % 2 == 0 ? v.low[i / 2] : v.high[i / 2], s.v_sub_bytes);
+      }
+      expand_k<Cache>(k + n, count, s.k_dim, ws.k_panel, expanded);
+      operands = expanded;
+    }
+    each_part([&](int m, int half, auto rows) {
+      score_tiles<decltype(rows)::value>(ws.q + m * q_stride, q_stride, half, operands, count, s.k_dim,
+                                         ws.scores + m * kPartition + n * kSubBlock);
+    });
+  }
+  softmax_vectors<Cache>(a, tile, ws, subs, from, scales, result);
+  each_part([&](int m, int half, auto rows) {
+    value_tiles<Cache, decltype(rows)::value>(reinterpret_cast<const char*>(ws.weights + m * kPartition), half, v,
+                                              panel, result.out + int64_t{m} * v_pad, v_pad);
+  });
+}
+
+#endif
 
 void clear(const State& total, int capacity, int v_pad) {
   for (int m = 0; m < capacity; ++m) {
@@ -360,9 +413,21 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
   };
   const auto workspace = [&](int worker) { return Workspace(scratch.worker(worker), capacity, s.k_pad, padded_v(s)); };
   const auto load_tile = [&](const Tile& tile, const Workspace& ws) {
-    s.dtype == OV_BF16 ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
+    bool rounds = s.dtype == OV_BF16;
+#if defined(OV_HAS_TILES)
+    rounds = rounds || fits_tiles(s);
+#endif
+    rounds ? load_queries<Bf16Cache>(a, tile, ws.q) : load_queries<F32Cache>(a, tile, ws.q);
   };
   const auto compute = [&](const Tile& tile, int partition, const Workspace& ws, const State& result) {
+#if defined(OV_HAS_TILES)
+    if (fits_tiles(s)) {
+      const auto run = s.dtype == OV_BF16 ? run_partition_in_tiles<Bf16Cache>
+                       : s.dtype == OV_I8 ? run_partition_in_tiles<Expanded<Int8Cache>>
+                                          : run_partition_in_tiles<Expanded<Fp8Cache>>;
+      return run(a, step, tile, partition, ws, result);
+    }
+#endif
     switch (s.dtype) {
       case OV_BF16: return run_partition<Bf16Cache>(a, step, tile, partition, ws, result);
       case OV_I8: return run_partition<Int8Cache>(a, step, tile, partition, ws, result);

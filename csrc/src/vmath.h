@@ -27,6 +27,28 @@ inline Lanes vexp(Lanes x) {
   return select(less(x, low), set1(0.0f), times_power_of_2(p, n));
 }
 
+// 2^x; 0 below -126, inf above 128. Minimax polynomials on [-1/2, 1/2]: relative error <= 3e-7 of degree 5, 8e-5 of
+// degree 3, which is a thirtieth of what rounding to bf16 adds.
+template <int Degree>
+inline Lanes vexp2(Lanes x) {
+  static_assert(Degree == 3 || Degree == 5);
+  const Lanes n = round_nearest(x);
+  const Lanes r = x - n;
+  Lanes p;
+  if constexpr (Degree == 3) {
+    p = fma(set1(0.05517166493f), r, set1(0.2426111219f));
+    p = fma(p, r, set1(0.6932609862f));
+    p = fma(p, r, set1(0.9999280736f));
+  } else {
+    p = fma(set1(0.001327647152f), r, set1(0.009675541331f));
+    p = fma(p, r, set1(0.05550713275f));
+    p = fma(p, r, set1(0.2402211972f));
+    p = fma(p, r, set1(0.6931469671f));
+    p = fma(p, r, set1(1.000000072f));
+  }
+  return select(less(x, set1(-126.0f)), set1(0.0f), times_power_of_2(p, n));
+}
+
 // tanh x. Error <= 3e-7 relative. Cephes: odd polynomial below 0.625, else from e^2x.
 inline Lanes vtanh(Lanes x) {
   const Lanes a = abs(x);

@@ -13,10 +13,12 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import numpy as np
 from tqdm import tqdm
 
 from octavo.cli.console import show
+from octavo.cli.profile_table import profile_table
 from octavo.errors import ConfigError
 from octavo.frontend.prompt import TokensPrompt
 from octavo.llm import LLM
@@ -34,6 +36,9 @@ def add_latency_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use-beam-search", action="store_true", help="with n beams")
     parser.add_argument("--num-iters-warmup", type=int, default=10)
     parser.add_argument("--num-iters", type=int, default=30)
+    parser.add_argument(
+        "--profile", action="store_true", help="clock operations; print time and share of the limit"
+    )
     parser.add_argument("--disable-detokenize", action="store_true", help="leave the text out")
 
 
@@ -49,6 +54,8 @@ def run_latency(llm: LLM, options: argparse.Namespace) -> Mapping[str, object]:
             f"--input-len and --output-len are {num_tokens} tokens together; the model's window "
             f"has {llm.max_model_len}"
         )
+    if options.profile:
+        llm.start_profile()
     rounds = range(options.num_iters_warmup + options.num_iters)
     seconds, first_seconds = [], []
     for number in tqdm(rounds, desc="Bench iterations", disable=None):
@@ -57,7 +64,17 @@ def run_latency(llm: LLM, options: argparse.Namespace) -> Mapping[str, object]:
         if number >= options.num_iters_warmup:
             seconds.append(elapsed)
             first_seconds.append(first)
-    return _report(options, seconds, first_seconds)
+    figures = dict(_report(options, seconds, first_seconds))
+    if options.profile:
+        show_profile(llm, figures)
+    return figures
+
+
+def show_profile(llm: LLM, figures: dict[str, object]) -> None:
+    """Ends the profile: the table is printed and the numbers go into `figures`."""
+    profile = llm.stop_profile()
+    show(profile_table(profile))
+    figures["profile"] = msgspec.to_builtins(profile)
 
 
 def random_prompts(llm: LLM, count: int, length: int, *, seed: int) -> list[TokensPrompt]:

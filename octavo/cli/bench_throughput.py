@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from octavo.cli.bench_latency import random_prompts
+from octavo.cli.bench_latency import random_prompts, show_profile
 from octavo.cli.console import show
 from octavo.errors import ConfigError
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
@@ -34,6 +34,9 @@ def add_throughput_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prefix-len", type=int, default=0, help="tokens before it, all equal")
     parser.add_argument("--n", type=int, default=1, help="outputs of each request")
     parser.add_argument("--num-prompts", type=int, default=1000)
+    parser.add_argument(
+        "--profile", action="store_true", help="clock operations; print time and share of the limit"
+    )
     parser.add_argument("--disable-detokenize", action="store_true", help="leave the text out")
 
 
@@ -48,6 +51,8 @@ def run_throughput(llm: LLM, options: argparse.Namespace) -> Mapping[str, object
         max_tokens=options.output_len,
         detokenize=not options.disable_detokenize,
     )
+    if options.profile:
+        llm.start_profile()
     start = time.perf_counter()
     outputs = llm.generate(prompts, params)
     elapsed = time.perf_counter() - start
@@ -60,7 +65,7 @@ def run_throughput(llm: LLM, options: argparse.Namespace) -> Mapping[str, object
     )
     show(f"Total num prompt tokens:  {num_input}")
     show(f"Total num output tokens:  {num_output}")
-    return {
+    figures: dict[str, object] = {
         "elapsed_time": elapsed,
         "num_requests": len(outputs),
         "total_num_tokens": total,
@@ -68,6 +73,9 @@ def run_throughput(llm: LLM, options: argparse.Namespace) -> Mapping[str, object
         "tokens_per_second": total / elapsed,
         "output_tokens_per_second": num_output / elapsed,
     }
+    if options.profile:
+        show_profile(llm, figures)
+    return figures
 
 
 def _prompts(llm: LLM, options: argparse.Namespace) -> list[Prompt]:

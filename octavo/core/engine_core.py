@@ -31,6 +31,7 @@ from octavo.messages.engine import (
     StepTimes,
 )
 from octavo.messages.grammar import Vocabulary
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput
 from octavo.structured_output.manager import NoStructuredOutput, StructuredOutputManager
 
@@ -213,6 +214,14 @@ class EngineCore:
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """The tokens, for grammars; comes before the first request with one."""
         self._structured_output.set_vocabulary(vocabulary)
+
+    def start_profile(self) -> None:
+        """Clocks every operation of the steps to come. No request may be running."""
+        self._executor.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took. No request may be running."""
+        return self._executor.stop_profile()
 
     def check_health(self) -> None:
         """Returns if the workers are alive.

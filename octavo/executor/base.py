@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from concurrent.futures import Future
 
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
 
 
@@ -59,6 +60,18 @@ class Executor(ABC):
             grammar_masks: of `scheduled.grammar_request_ids`, in their order; awaited only before
                 the step samples.
         """
+
+    @abstractmethod
+    def start_profile(self) -> None:
+        """Clocks every operation of the steps to come; no step may be on its way.
+
+        Raises:
+            EngineError: the device has no clocks.
+        """
+
+    @abstractmethod
+    def stop_profile(self) -> Profile:
+        """What they took; no step may be on its way."""
 
     @abstractmethod
     def notes(self) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from octavo.errors import EngineDead
 from octavo.executor.base import Executor
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
 from octavo.transport.process_name import name_thread
 from octavo.worker.worker import Worker
@@ -62,6 +63,12 @@ class UniprocExecutor(Executor):
         except Exception as error:
             result.set_exception(error)
         return result
+
+    def start_profile(self) -> None:
+        self._worker.start_profile()
+
+    def stop_profile(self) -> Profile:
+        return self._worker.stop_profile()
 
     def notes(self) -> list[str]:
         return self._worker.notes()

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest
 from octavo.messages.grammar import Vocabulary
+from octavo.messages.profile import Profile
 
 
 class AsyncCoreClient(Protocol):
@@ -65,6 +66,10 @@ class EngineCore(Protocol):
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None: ...
 
+    def start_profile(self) -> None: ...
+
+    def stop_profile(self) -> Profile: ...
+
     def shutdown(self) -> None: ...
 
 
@@ -94,6 +99,14 @@ class InprocClient:
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """The tokens, for grammars; comes before the first request with one."""
         self._core.set_vocabulary(vocabulary)
+
+    def start_profile(self) -> None:
+        """Clocks the operations of the steps to come."""
+        self._core.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took."""
+        return self._core.stop_profile()
 
     def close(self) -> None:
         """Ends the core."""

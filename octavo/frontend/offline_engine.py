@@ -26,6 +26,7 @@ from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import Prompt
 from octavo.messages.engine import Ready
 from octavo.messages.grammar import Grammar
+from octavo.messages.profile import Profile
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, RequestOutputKind, SamplingParams
 
@@ -167,6 +168,14 @@ class OfflineEngine:
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""
         return self._client.reset_prefix_cache(preempt_running=preempt_running)
+
+    def start_profile(self) -> None:
+        """Clocks the operations of the runs to come."""
+        self._client.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took."""
+        return self._client.stop_profile()
 
     def close(self) -> None:
         """Frees the model. Idempotent."""

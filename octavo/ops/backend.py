@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from octavo.messages.profile import Profile
 from octavo.ops.interface import KVLayer, Ops, Tensor
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 
@@ -87,6 +88,18 @@ class CompiledNetwork(Protocol):
         self, step: StepArrays, sampling: SamplingArrays, output: SampleOutputArrays
     ) -> bool:
         """Runs the sample segment into `output`; False: aborted."""
+        ...
+
+    def start_profile(self) -> None:
+        """Clocks every operation from now on.
+
+        Raises:
+            EngineError: this backend has no clocks.
+        """
+        ...
+
+    def stop_profile(self) -> Profile:
+        """What the operations took since `start_profile`, and the limits of the machine."""
         ...
 
     def abort(self) -> None:

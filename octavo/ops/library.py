@@ -18,6 +18,7 @@ from ctypes import (
     POINTER,
     Structure,
     c_char_p,
+    c_double,
     c_float,
     c_int,
     c_int32,
@@ -33,7 +34,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from octavo.errors import StartupError
+from octavo.errors import EngineError, StartupError
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.platforms.cpu import ISA_FLAGS, cpu_facts
@@ -227,6 +228,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_plan_timers": (c_int, [c_void_p, c_void_p, c_int64]),
     "ov_row_bytes": (c_int64, [c_int, c_int64]),
     "ov_kv_layer_bytes": (c_int64, [POINTER(OvKvLayer), c_int32]),
+    "ov_probe": (c_double, [c_void_p, c_int]),
     "ov_memory_map": (c_void_p, [c_int64]),
     "ov_memory_unmap": (None, [c_void_p, c_int64]),
 }
@@ -340,6 +342,13 @@ class Library:
         if code < 0:
             raise ValueError(self.last_error())
         return values
+
+    def probe(self, pool: ThreadPool, limit: int) -> float:
+        """`ov_probe`: what the threads of the pool reach together, per second."""
+        rate: float = self._dll.ov_probe(pool.handle, limit)
+        if rate < 0:
+            raise EngineError(f"the machine's limits cannot be measured: {self.last_error()}")
+        return rate
 
     def row_bytes(self, dtype: int, cols: int) -> int:
         """Bytes of one activation row, padded to the library's alignment."""

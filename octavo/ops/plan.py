@@ -18,6 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import EngineError, StartupError
+from octavo.messages.kv_cache import DTYPE_BYTES
+from octavo.messages.profile import Profile
 from octavo.ops.arena import lay_out
 from octavo.ops.backend import KVPool
 from octavo.ops.fusion import fuse_program
@@ -39,6 +41,7 @@ from octavo.ops.library import (
 )
 from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.program import CacheType, Instruction, Operand, Program, Rows
+from octavo.ops.roofline import StepCounter, op_times, windows_of
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
 #: Logit rows per pass of the sample segment: a row of logits can be 1 MB.
@@ -50,6 +53,10 @@ CACHE_TYPES = {
     "int8": CacheType.I8,
     "fp8_e4m3": CacheType.F8_E4M3,
 }
+
+
+#: limits in a `Profile` -> `enum ov_limit`
+_LIMITS = {"read": 0, "f32": 1, "bf16": 2, "int8": 3}
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -98,6 +105,8 @@ class Plan:
         self._max_tokens = max_tokens
         self._max_requests = max_requests
         self._kv_dtype = CACHE_TYPES[kv_dtype]
+        self._kv_bytes_per_value = DTYPE_BYTES[kv_dtype]
+        self._counter: StepCounter | None = None  # while a profile is taken
         self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
         self._handle: int | None = None
         self._kv_memory: tuple[int, int] | None = None  # address, bytes
@@ -128,6 +137,8 @@ class Plan:
         self._create(pool, address)
 
     def forward(self, step: StepArrays) -> bool:
+        if self._counter is not None:
+            self._counter.add(step)
         return self._run(self._library.ov_plan_forward, self._step.bind(step))
 
     def sample(
@@ -181,6 +192,20 @@ class Plan:
             self._library.ov_plan_timers(self._handle, _address(elapsed), len(instructions))
         )
         return list(zip(instructions, elapsed.tolist(), strict=True))
+
+    def start_profile(self) -> None:
+        self._counter = StepCounter(windows_of(self._program), LOGIT_CHUNK)
+        self.enable_timers(True)
+
+    def stop_profile(self) -> Profile:
+        counter, self._counter = self._counter, None
+        assert counter is not None, "no profile was started"
+        times = op_times(
+            self._program, self._weights, self._kv_bytes_per_value, counter, self.timers()
+        )
+        self.enable_timers(False)
+        limits = {name: self._library.probe(self._pool, limit) for name, limit in _LIMITS.items()}
+        return Profile(times, counter.num_steps, limits)
 
     # ---- the description
     def _capacity(self, buffer: int) -> int:

@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from octavo.errors import EngineError
+from octavo.messages.profile import Profile
 from octavo.ops.backend import KVPool, Network, cache_element_type
 from octavo.ops.dequantize import dequantize
 from octavo.ops.interface import Activation, KVLayer, StoredTensor, Weight
@@ -439,6 +441,12 @@ class TorchNetwork:
             self._network.sample(self._hidden)
             self._ops.end_sample()
         return True
+
+    def start_profile(self) -> None:
+        raise EngineError("the PyTorch backend has no clocks of its operations; use torch.profiler")
+
+    def stop_profile(self) -> Profile:
+        raise AssertionError("no profile was started")
 
     def abort(self) -> None:
         self._is_aborted = True

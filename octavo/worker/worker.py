@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from octavo.models.base import CausalLM, Weights
 from octavo.models.registry import model_class
@@ -129,6 +130,14 @@ class Worker:
         """The compiled network, for profiles."""
         assert self._network is not None
         return self._network
+
+    def start_profile(self) -> None:
+        """Clocks every operation of the steps to come."""
+        self.network.start_profile()
+
+    def stop_profile(self) -> Profile:
+        """What they took."""
+        return self.network.stop_profile()
 
     def memory_report(self) -> MemoryReport:
         """Memory after `load_model`. The arena is allocated later, so it counts as available."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from octavo.executor.base import Executor
 from octavo.messages.engine import TokenLogprobs
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
+from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 
 VOCAB_SIZE = 1000
@@ -106,6 +107,12 @@ class FakeExecutor(Executor):
     def warm_up(self) -> float:
         self.calls.append("warm_up")
         return self._full_step_s
+
+    def start_profile(self) -> None:
+        raise AssertionError("there are no operations to clock")
+
+    def stop_profile(self) -> Profile:
+        raise AssertionError("no profile was started")
 
     def notes(self) -> list[str]:
         return []

@@ -53,6 +53,22 @@ def test_latency_of_a_beam_search(model: str, tmp_path: Path) -> None:
     assert "decode_tokens_per_second" not in figures
 
 
+@pytest.mark.parametrize("name", ["latency", "throughput"])
+def test_a_profile_says_where_the_time_went(
+    name: str, model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = ["--num-prompts", "2"] if name == "throughput" else ["--num-iters", "1"]
+    warm_up = ["--num-iters-warmup", "0"] if name == "latency" else []
+    flags = [*size, *warm_up, "--input-len", "4", "--output-len", "3", "--profile"]
+    profile = run(name, model, tmp_path, *flags)["profile"]
+    assert isinstance(profile, dict)
+    assert profile["num_steps"] >= 3
+    times = {op["op"]: op for op in profile["ops"]}
+    assert times["LINEAR"]["operations"] > 0
+    assert times["ATTENTION"]["bytes"] > 0
+    assert "of all threads" in capsys.readouterr().out
+
+
 def test_throughput_counts_every_token(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,14 @@ from tests.fakes.plan_rig import F32, plan_rig
 ISAS = available_isas()
 #: besides what the cache itself rounds away, which the reference knows
 TOLERANCE = {"float32": 4e-6, "bfloat16": 2e-2, "int8": 4e-6, "fp8_e4m3": 4e-6}
+
+
+def tolerance(isa: str, kv_dtype: str) -> float:
+    """Of one output. Tile registers take queries and softmax weights in bfloat16."""
+    rounds = isa == "amx" and kv_dtype != "float32"
+    return TOLERANCE["bfloat16" if rounds else kv_dtype]
+
+
 each_isa = pytest.mark.parametrize("isa", ISAS)
 each_cache = pytest.mark.parametrize("kv_dtype", TOLERANCE)
 
@@ -260,7 +268,7 @@ def check(shape: Shape, lengths: Sequence[int], isa: str, kv_dtype: str, **optio
     got = attend(shape, sequences, whole(sequences), isa=isa, kv_dtype=kv_dtype, **options)
     for seed, (values, seq) in enumerate(zip(got, sequences, strict=True)):
         expected = expected_rows(shape, len(seq), seed, kv_dtype)
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE[kv_dtype])
+        np.testing.assert_allclose(values, expected, atol=tolerance(isa, kv_dtype))
 
 
 @each_isa
@@ -321,7 +329,7 @@ def test_a_window_reads_only_its_blocks(isa: str, kv_dtype: str) -> None:
     finally:
         cache.close()
     expected = reference(shape, seq.stored(shape, kv_dtype))[-1]
-    np.testing.assert_allclose(got[0], expected, atol=TOLERANCE[kv_dtype])
+    np.testing.assert_allclose(got[0], expected, atol=tolerance(isa, kv_dtype))
 
 
 @each_isa
@@ -340,7 +348,7 @@ def test_batches_mixing_prefill_and_decode(isa: str, kv_dtype: str, num_threads:
     got = attend(shape, sequences, steps, isa=isa, kv_dtype=kv_dtype, num_threads=num_threads)
     for values, seq in zip(got, sequences, strict=True):
         expected = expected_rows(shape, len(seq), len(seq), kv_dtype)
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE[kv_dtype])
+        np.testing.assert_allclose(values, expected, atol=tolerance(isa, kv_dtype))
 
 
 @each_isa
@@ -379,7 +387,7 @@ def test_a_decode_row_split_over_more_partitions_than_fit_at_once(isa: str, kv_d
             cache.close()
     np.testing.assert_array_equal(*outputs)
     expected = last_row(shape, seq.stored(shape, kv_dtype))
-    np.testing.assert_allclose(outputs[0][0], expected, atol=TOLERANCE[kv_dtype])
+    np.testing.assert_allclose(outputs[0][0], expected, atol=tolerance(isa, kv_dtype))
 
 
 @settings(

@@ -1,0 +1,150 @@
+// What the machine can do at most: the limits that a profile is compared with.
+//
+// Each figure is the best of many runs of about a millisecond on all threads of a pool, so that other work on the machine
+// spoils few of them. Knows nothing of: plans, tensors.
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "byte_lanes.h"
+#include "error.h"
+#include "octavo.h"
+#include "pool.h"
+#include "tiles.h"
+
+using namespace ov;
+
+namespace {
+
+constexpr int kRuns = 40;
+constexpr int kSteps = 50000;
+#if defined(__AVX512F__)
+constexpr int kChains = 12;
+#else
+constexpr int kChains = 6;  // of two registers each
+#endif
+constexpr int64_t kReadBytes = int64_t{64} << 20;  // more than any second-level cache
+
+double now() {
+  timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return static_cast<double>(ts.tv_sec) + 1e-9 * static_cast<double>(ts.tv_nsec);
+}
+
+// work(worker) once per thread -> units of one thread's run times threads per second.
+template <class F>
+double best_rate(ov_pool* pool, double units, F&& work) {
+  const int threads = pool_size(pool);
+  double best = 0.0;
+  for (int run = 0; run < kRuns; ++run) {
+    const double start = now();
+    parallel_for(pool, threads, [&](int64_t tile, int) { work(tile); });
+    best = std::max(best, units * threads / (now() - start));
+  }
+  return best;
+}
+
+template <class Chain, class Step>
+void run_chains(Chain* chains, Step&& step) {
+  for (int i = 0; i < kSteps; ++i) unroll<kChains>([&](auto c) OV_INLINED { step(chains[c.value]); });
+  for (int c = 0; c < kChains; ++c) asm volatile("" ::"r"(&chains[c]) : "memory");
+}
+
+double f32_rate(ov_pool* pool) {
+  return best_rate(pool, 2.0 * kLanes * kChains * kSteps, [](int64_t) {
+    Lanes chains[kChains], a = set1(1.0f), b = set1(0.5f);
+    for (auto& c : chains) c = set1(0.0f);
+    run_chains(chains, [&](Lanes& c) OV_INLINED { c = fma(a, b, c); });
+  });
+}
+
+#if defined(OV_HAS_TILES)
+double tile_rate(ov_pool* pool) {
+  constexpr int kTileSteps = kSteps / 10;
+  return best_rate(pool, 4.0 * kTileSteps * 2 * 16 * 16 * 32, [](int64_t) {
+    TileConfig shapes;
+    for (int i = 0; i < 8; ++i) shapes.set(i, 16, 64);
+    const TileShapes registers(shapes);
+    for (int i = 0; i < kTileSteps; ++i) {
+      unroll<4>([](auto c) OV_INLINED {
+        constexpr int A = 4 + c.value / 2, B = 6 + c.value % 2;
+        tile_dot_bf16<c.value, A, B>();
+      });
+    }
+  });
+}
+#endif
+
+double bf16_rate(ov_pool* pool) {
+#if defined(OV_HAS_TILES)
+  return tile_rate(pool);
+#else
+  return best_rate(pool, 4.0 * kLanes * kChains * kSteps, [](int64_t) {
+    const Pairs a = set1_pair(0x3f803f80u), b = set1_pair(0x3f003f00u);
+    Lanes chains[kChains];
+    for (auto& c : chains) c = set1(0.0f);
+    run_chains(chains, [&](Lanes& c) OV_INLINED { c = dot_pairs(c, a, b); });
+  });
+#endif
+}
+
+// As the int8 kernels do it; tile registers are not used for quantised weights.
+double int8_rate(ov_pool* pool) {
+  constexpr int kQuads = 8;
+  constexpr int kGroups = kSteps / kQuads;
+  return best_rate(pool, 2.0 * 64 * kChains * kQuads * kGroups, [](int64_t) {
+    alignas(64) uint8_t codes[64];
+    int8_t activations[4 * kQuads];
+    memset(codes, 3, sizeof codes);
+    memset(activations, 1, sizeof activations);
+    const Bytes w = load_bytes(codes);
+    const int8_t* a = activations;
+    Dot<dot_bits(4)> chains[kChains];
+    constexpr int32_t kNoOffset = 0;
+    for (auto& c : chains) c.start(&kNoOffset);
+    for (int i = 0; i < kGroups; ++i) {
+      asm volatile("" : "+r"(a)::"memory");
+      unroll<kQuads>([&](auto quad) OV_INLINED {
+        unroll<kChains>([&](auto c) OV_INLINED { chains[c.value].template step<quad.value>(w, a + 4 * quad.value); });
+      });
+    }
+    Lanes sum = set1(0.0f);
+    for (auto& c : chains) sum = sum + c.finish();
+    asm volatile("" ::"r"(&sum) : "memory");
+  });
+}
+
+double read_rate(ov_pool* pool) {
+  auto* memory = static_cast<char*>(ov_memory_map(kReadBytes));
+  if (!memory) return -1.0;
+  memset(memory, 1, kReadBytes);
+  const int64_t share = kReadBytes / pool_size(pool) / 4096 * 4096;
+  const double rate = best_rate(pool, static_cast<double>(share), [&](int64_t thread) {
+    const char* p = memory + thread * share;
+    Lanes sums[4];
+    for (auto& s : sums) s = set1(0.0f);
+    for (int64_t i = 0; i < share; i += 256) {
+      __builtin_prefetch(p + i + 4096);
+      __builtin_prefetch(p + i + 4096 + 128);
+      unroll<4>([&](auto c) OV_INLINED {
+        sums[c.value] = max(sums[c.value], load(reinterpret_cast<const float*>(p + i + 64 * c.value)));
+      });
+    }
+    for (auto& s : sums) asm volatile("" ::"r"(&s) : "memory");
+  });
+  ov_memory_unmap(memory, kReadBytes);
+  return rate;
+}
+
+}  // namespace
+
+extern "C" double ov_probe(ov_pool* pool, int limit) {
+  switch (limit) {
+    case OV_LIMIT_READ: return read_rate(pool);
+    case OV_LIMIT_F32: return f32_rate(pool);
+    case OV_LIMIT_BF16: return bf16_rate(pool);
+    case OV_LIMIT_INT8: return int8_rate(pool);
+    default: set_error("ov_probe: %d is no limit", limit); return -1.0;
+  }
+}

@@ -1,0 +1,44 @@
+"""Where the time of steps went, by kind of operation.
+
+Written by: `octavo/ops/roofline.py`. Read by: `octavo/cli/profile_table.py`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OpTime(msgspec.Struct, frozen=True):
+    """All instructions of one kind over all profiled steps.
+
+    Attributes:
+        op: its name in `octavo/ops/program.py`.
+        calls: instructions run.
+        seconds: their time.
+        bytes: weights and caches they read, each counted once per call; activations are not
+            counted, since they stay in the processor's caches.
+        operations: of their products; a multiply-add is two.
+        arithmetic: of these: "int8", "bf16" or "f32"; "": none are counted.
+    """
+
+    op: str
+    calls: int
+    seconds: float
+    bytes: int
+    operations: int
+    arithmetic: str
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """What a worker measured.
+
+    Attributes:
+        ops: most time first.
+        num_steps: steps that were profiled.
+        limits: what all threads reach together per second: bytes under "read", operations under
+            each arithmetic.
+    """
+
+    ops: list[OpTime]
+    num_steps: int
+    limits: dict[str, float]
