@@ -45,17 +45,35 @@ double best_rate(ov_pool* pool, double units, F&& work) {
   return best;
 }
 
-template <class Chain, class Step>
-void run_chains(Chain* chains, Step&& step) {
-  for (int i = 0; i < kSteps; ++i) unroll<kChains>([&](auto c) OV_INLINED { step(chains[c.value]); });
-  for (int c = 0; c < kChains; ++c) asm volatile("" ::"r"(&chains[c]) : "memory");
+// Operands that the compiler knows nothing of, so that it computes all there is.
+struct Operands {
+  alignas(64) uint8_t bytes[64 * (kChains + 2)];
+  const uint8_t* at;
+
+  Operands() : at(bytes) {
+    memset(bytes, 0x3c, sizeof bytes);  // small numbers in every type
+    asm volatile("" : "+r"(at)::"memory");
+  }
+  const float* floats(int vector) const { return reinterpret_cast<const float*>(at + 64 * vector); }
+};
+
+// step(chain, a, b) on independent chains, kept in registers.
+template <class Vector, class Load, class Step>
+void run_chains(Load&& load_vector, Step&& step) {
+  const Operands operands;
+  Lanes chains[kChains];
+  unroll<kChains>([&](auto c) OV_INLINED { chains[c.value] = load(operands.floats(c.value)); });
+  const Vector a = load_vector(operands.floats(kChains)), b = load_vector(operands.floats(kChains + 1));
+  for (int i = 0; i < kSteps; ++i)
+    unroll<kChains>([&](auto c) OV_INLINED { chains[c.value] = step(chains[c.value], a, b); });
+  Lanes sum = chains[0];
+  for (int c = 1; c < kChains; ++c) sum = sum + chains[c];
+  asm volatile("" ::"r"(&sum) : "memory");
 }
 
 double f32_rate(ov_pool* pool) {
   return best_rate(pool, 2.0 * kLanes * kChains * kSteps, [](int64_t) {
-    Lanes chains[kChains], a = set1(1.0f), b = set1(0.5f);
-    for (auto& c : chains) c = set1(0.0f);
-    run_chains(chains, [&](Lanes& c) OV_INLINED { c = fma(a, b, c); });
+    run_chains<Lanes>(load, [](Lanes c, Lanes a, Lanes b) OV_INLINED { return fma(a, b, c); });
   });
 }
 
@@ -81,36 +99,38 @@ double bf16_rate(ov_pool* pool) {
   return tile_rate(pool);
 #else
   return best_rate(pool, 4.0 * kLanes * kChains * kSteps, [](int64_t) {
-    const Pairs a = set1_pair(0x3f803f80u), b = set1_pair(0x3f003f00u);
-    Lanes chains[kChains];
-    for (auto& c : chains) c = set1(0.0f);
-    run_chains(chains, [&](Lanes& c) OV_INLINED { c = dot_pairs(c, a, b); });
+    run_chains<Pairs>([](const float* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); },
+                      [](Lanes c, Pairs a, Pairs b) OV_INLINED { return dot_pairs(c, a, b); });
   });
 #endif
 }
 
 // As the int8 kernels do it; tile registers are not used for quantised weights.
 double int8_rate(ov_pool* pool) {
+#if defined(__AVX512VNNI__)
+  constexpr int kColumns = kChains;
+#else
+  constexpr int kColumns = 2;
+#endif
   constexpr int kQuads = 8;
   constexpr int kGroups = kSteps / kQuads;
-  return best_rate(pool, 2.0 * 64 * kChains * kQuads * kGroups, [](int64_t) {
-    alignas(64) uint8_t codes[64];
-    int8_t activations[4 * kQuads];
-    memset(codes, 3, sizeof codes);
-    memset(activations, 1, sizeof activations);
-    const Bytes w = load_bytes(codes);
-    const int8_t* a = activations;
-    Dot<dot_bits(4)> chains[kChains];
+  return best_rate(pool, 2.0 * 64 * kColumns * kQuads * kGroups, [](int64_t) {
+    const Operands operands;
+    Bytes w[kColumns];
+    unroll<kColumns>([&](auto c) OV_INLINED { w[c.value] = low_nibbles(load_bytes(operands.at + 64 * c.value)); });
+    const auto* a = reinterpret_cast<const int8_t*>(operands.at) + 64 * kChains;
+    Dot<dot_bits(4)> chains[kColumns];
     constexpr int32_t kNoOffset = 0;
-    for (auto& c : chains) c.start(&kNoOffset);
+    unroll<kColumns>([&](auto c) OV_INLINED { chains[c.value].start(&kNoOffset); });
     for (int i = 0; i < kGroups; ++i) {
-      asm volatile("" : "+r"(a)::"memory");
+      asm volatile("" : "+r"(a));  // else products are the same in every group
       unroll<kQuads>([&](auto quad) OV_INLINED {
-        unroll<kChains>([&](auto c) OV_INLINED { chains[c.value].template step<quad.value>(w, a + 4 * quad.value); });
+        unroll<kColumns>([&](auto c)
+                             OV_INLINED { chains[c.value].template step<quad.value>(w[c.value], a + 4 * quad.value); });
       });
     }
     Lanes sum = set1(0.0f);
-    for (auto& c : chains) sum = sum + c.finish();
+    unroll<kColumns>([&](auto c) OV_INLINED { sum = sum + chains[c.value].finish(); });
     asm volatile("" ::"r"(&sum) : "memory");
   });
 }

@@ -63,6 +63,7 @@ class Pair:
     """The same expression on both backends."""
 
     def __init__(self, isa: str, dtype: str = "float32", cache_dtype: str = "auto") -> None:
+        self.isa = isa
         self.native: NativeBackend = native_backend(
             dtype, isa=isa, cache_dtype=cache_dtype, options=DEBUG
         )
@@ -345,9 +346,15 @@ def test_attention(
     ]
     if cache_dtype == "bfloat16":  # what the cache rounds is rounded in all inputs
         inputs = [bfloat16_to_float32(float32_to_bfloat16(values)) for values in inputs]
+    elif cache_dtype != "float32":  # codes are equal; tile registers take queries in bf16
+        inputs[0] = bfloat16_to_float32(float32_to_bfloat16(inputs[0]))
     pair = make_pair("float32", cache_dtype)
-    # bf16 keys and values are exact here; what is rounded is the probabilities. Codes are equal.
-    bound = 4e-3 if cache_dtype == "bfloat16" else 3e-6
+    # bf16 keys and values are exact here; what is rounded is the probabilities, or their products
+    # with scales of V.
+    if cache_dtype == "bfloat16":
+        bound = 4e-3
+    else:
+        bound = 1e-2 if pair.isa == "amx" and cache_dtype != "float32" else 3e-6
     check(pair.run(expression, inputs, [before, now], kv_layers=(layer,)), bound)
 
 
