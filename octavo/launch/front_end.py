@@ -33,7 +33,7 @@ from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.zmq_client import ZmqCoreClient
 from octavo.launch.chat_template import chat_template_of
-from octavo.launch.structured_output import make_grammar_checker
+from octavo.launch.grammar_check import make_grammar_checker
 from octavo.messages.engine import Ready
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.metrics.http_metrics import HttpMetrics

@@ -17,8 +17,9 @@ from octavo.frontend.offline_engine import OfflineEngine
 from octavo.launch.chat_template import chat_template_of
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.executors import make_executor
+from octavo.launch.grammar_check import make_grammar_checker
 from octavo.launch.kv_events import make_kv_event_publisher
-from octavo.launch.structured_output import make_grammar_checker, make_structured_output
+from octavo.launch.structured_output import make_structured_output
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.tokenizer import load_tokenizer
 

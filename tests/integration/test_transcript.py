@@ -20,10 +20,10 @@ from tests.integration.server import Server, serving
 TRANSCRIPT = Path(__file__).resolve().parents[1] / "data/transcript/smollm2.json"
 PROMPTS = [
     "What is 2+2?",
-    "What is the largest ocean on Earth?",
-    "Describe a cat in one sentence.",
+    "Name three fruits.",
+    "What is the capital of Japan?",
     "What is the boiling point of water?",
-    "How do I make tea?",
+    "What is photosynthesis?",
 ]
 MAX_TOKENS = 48
 
