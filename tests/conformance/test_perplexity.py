@@ -17,8 +17,8 @@ from tests.fakes.worker_rig import WorkerRig
 
 BOUND = 0.005  # relative
 WINDOW = 512
-# of 4,900 tokens: on half as many, arithmetics that are equally exact differ by more than half of the
-# bound, as each crosses other rounding boundaries of the int8 activations
+# 4,900 tokens: on half as many, arithmetics that are equally exact differ by more than half of
+# the bound, as each crosses other rounding boundaries of the int8 activations
 TEXT = Path(__file__).parents[2] / "benchmarks" / "fidelity" / "text.txt"
 
 
