@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle fidelity check format native wheel clean distclean
+.PHONY: help serve test test-oracle fidelity check format native wheel clean distclean bench-peers
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -29,6 +29,9 @@ fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write doc
 
 test-models: $(ORACLE)/.ready .cache/models/.ready ## compare real models with transformers (744 MB to fetch)
 	@$(ORACLE)/bin/python -m pytest tests/models -rP $(ARGS)
+
+bench-peers: $(VENV)/.ready ## measure Octavo beside other engines (scripts/build-peers.sh builds them)
+	@$(PY) -m benchmarks.peers $(ARGS)
 
 check: $(VENV)/.ready $(VENV)/.test-tools $(VENV)/.check-tools ## lint, types, import ladder, C++ format
 	@$(VENV)/bin/ruff check .

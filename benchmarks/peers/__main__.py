@@ -46,7 +46,7 @@ def main() -> None:
         bf16=engines.program("smollm2-bf16"),
         real_models={name: path_of(name) for name in names},
         num_rounds=args.rounds,
-        logs=Path(tempfile.mkdtemp(prefix="octavo-peers-")),
+        logs=Path(tempfile.mkdtemp(prefix="peers-")),
     )
     shown: list[Row | Missing] = []
     for name in args.only:

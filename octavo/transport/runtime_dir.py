@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import time
 from collections.abc import Sequence
@@ -19,6 +20,8 @@ from collections.abc import Sequence
 from octavo.errors import StartupError
 
 PREFIX = "octavo-"
+#: what `_make` makes, and nobody would call a folder of their own
+_MADE_NAME = re.compile(rf"{PREFIX}\d+-[0-9a-f]{{8}}")
 #: longest path of a Unix socket (sun_path is 108 bytes with its closing zero)
 MAX_SOCKET_PATH_BYTES = 107
 _LOCK = "lock"
@@ -87,7 +90,7 @@ def _make(base: str) -> tuple[str, int]:
 
 def _remove_stale(base: str) -> None:
     for name in os.listdir(base):
-        if name.startswith(PREFIX):
+        if _MADE_NAME.fullmatch(name):
             # what belongs to others, or is being removed by others, is left to them
             with contextlib.suppress(OSError):
                 _remove_if_stale(os.path.join(base, name))

@@ -65,14 +65,14 @@ def test_what_a_living_owner_has_is_left_alone(base: Path) -> None:
 def test_what_others_put_there_is_left_alone(base: Path) -> None:
     (base / "octavo-notes.txt").touch()
     (base / "other").mkdir()
-    (base / "octavo-1-young").mkdir()  # no lock yet: its owner is making it
+    (base / "octavo-1-0a1b2c3d").mkdir()  # no lock yet: its owner is making it
     RuntimeDir([str(base)]).remove()
-    assert folders(base) == ["octavo-1-young", "octavo-notes.txt", "other"]
+    assert folders(base) == ["octavo-1-0a1b2c3d", "octavo-notes.txt", "other"]
 
 
 def test_an_old_folder_without_a_lock_is_removed(base: Path) -> None:
-    (base / "octavo-1-old").mkdir()
-    os.utime(base / "octavo-1-old", (1, 1))
+    (base / "octavo-1-0a1b2c3d").mkdir()
+    os.utime(base / "octavo-1-0a1b2c3d", (1, 1))
     RuntimeDir([str(base)]).remove()
     assert folders(base) == []
 
@@ -99,3 +99,12 @@ def test_socket_paths_fit_into_a_socket_address(base: Path) -> None:
 def test_no_base_at_all_is_a_sentence_with_the_reasons(base: Path) -> None:
     with pytest.raises(StartupError, match=r"missing: No such file.*Set TMPDIR"):
         RuntimeDir([str(base / "missing")])
+
+
+def test_an_old_folder_that_somebody_else_named_stays(base: Path) -> None:
+    (base / "octavo-models").mkdir()
+    (base / "octavo-models" / "weights").touch()
+    os.utime(base / "octavo-models", (1, 1))
+    RuntimeDir([str(base)]).remove()
+    assert folders(base) == ["octavo-models"]
+    assert folders(base / "octavo-models") == ["weights"]
