@@ -75,6 +75,7 @@ class InputBatch:
         if self._continues(scheduled):
             self._advance()
             return
+        self._states.settle()
         self.request_ids = list(scheduled.num_scheduled_tokens)
         self.rows = self._states.rows(self.request_ids)
         num_scheduled = np.fromiter(
@@ -123,7 +124,7 @@ class InputBatch:
         step.advance()
         self.sampling.output_index[:count] += _ONE
         self._num_tokens_after += 1
-        self._states.advance(self.rows, step.seq_lens[:count], self._num_tokens_after)
+        self._states.advance_later(self.rows, step.seq_lens[:count], self._num_tokens_after)
 
     def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
         states, step, rows = self._states, self.step, self.rows

@@ -54,6 +54,7 @@ class RequestStates:
         self._id_to_row: dict[str, int] = {}
         self._free_rows = list(range(max_requests - 1, -1, -1))
         self.num_prepared = 0  # steps, whichever arrays they are prepared in
+        self._unsettled: tuple[Int32Array, Int32Array, Int32Array] | None = None
         self._is_resumed = np.zeros(max_requests, bool)
 
     def __len__(self) -> int:
@@ -61,6 +62,8 @@ class RequestStates:
 
     def update(self, step: SchedulerOutput) -> None:
         """Applies what the scheduler says has changed."""
+        if step.finished_request_ids or step.new_requests:
+            self.settle()
         for request_id in step.finished_request_ids:
             self._remove(request_id)
         for new in step.new_requests:
@@ -83,6 +86,18 @@ class RequestStates:
         A request preempted after its first generated token has reported all of them already.
         """
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
+
+    def advance_later(
+        self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
+    ) -> None:
+        """As `advance`, put off until somebody looks: the arrays may go on changing till then."""
+        self._unsettled = rows, num_computed_tokens, num_tokens
+
+    def settle(self) -> None:
+        """Does what was put off. Before rows are read, or change hands."""
+        if self._unsettled is not None:
+            unsettled, self._unsettled = self._unsettled, None
+            self.advance(*unsettled)
 
     def advance(
         self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
