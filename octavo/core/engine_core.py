@@ -12,7 +12,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable
-from concurrent.futures import Future
 
 from octavo.config.engine import EngineConfig
 from octavo.core.block_hash import make_block_hasher
@@ -22,7 +21,7 @@ from octavo.core.kv_events import KVEventPublisher, bound_source, make_kv_events
 from octavo.core.phase_timer import PhaseTimer
 from octavo.core.scheduler import Scheduler
 from octavo.core.step_limit import StepLimit
-from octavo.executor.base import Executor
+from octavo.executor.base import Executor, PendingOutput
 from octavo.messages.engine import (
     EngineCoreOutput,
     EngineCoreOutputs,
@@ -70,7 +69,7 @@ class EngineCore:
         self._depth = config.scheduler.depth
         assert self._depth in (1, 2), "more steps on their way than the scheduler knows to undo"
         self._engine_index = engine_index
-        self._in_flight: deque[Future[ModelRunnerOutput]] = deque()
+        self._in_flight: deque[PendingOutput] = deque()
         self.times = StepTimes()
         self._step_began_s = 0.0  # the oldest step on its way: when it could begin to compute
         self._log_steps = config.observability.enable_logging_iteration_details

@@ -11,10 +11,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
+from typing import Protocol
 
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+
+
+class PendingOutput(Protocol):
+    """The result of a step that may still be computing; a `Future` is one."""
+
+    def result(self) -> ModelRunnerOutput:
+        """Waits for it, and raises what the step raised."""
+        ...
 
 
 class Executor(ABC):
@@ -51,7 +60,7 @@ class Executor(ABC):
     @abstractmethod
     def execute_model(
         self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
-    ) -> Future[ModelRunnerOutput]:
+    ) -> PendingOutput:
         """Takes one step; steps run one after the other, in this order. With a depth of more than
         one it returns before the step is done. The future holds the workers' exception when the
         step could not run.

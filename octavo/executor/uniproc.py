@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from octavo.errors import EngineDead
-from octavo.executor.base import Executor
+from octavo.executor.base import Executor, PendingOutput
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
@@ -53,16 +53,14 @@ class UniprocExecutor(Executor):
 
     def execute_model(
         self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
-    ) -> Future[ModelRunnerOutput]:
-        result: Future[ModelRunnerOutput] = Future()
+    ) -> PendingOutput:
         try:
             step = self._worker.prepare(scheduled)
             if self._thread is not None:
                 return self._thread.submit(self._worker.run, step, grammar_masks)
-            result.set_result(self._worker.run(step, grammar_masks))
+            return _Done(self._worker.run(step, grammar_masks))
         except Exception as error:
-            result.set_exception(error)
-        return result
+            return _Failed(error)
 
     def start_profile(self) -> None:
         self._worker.start_profile()
@@ -87,6 +85,31 @@ class UniprocExecutor(Executor):
                 self._worker.abort()  # nobody waits for the steps on their way
                 self._thread.shutdown(wait=True)
             self._worker.shutdown()
+
+
+class _Done:
+    """A step that has been computed. A `Future`, which threads may wait for, costs as much as
+    scheduling."""
+
+    __slots__ = ("_output",)
+
+    def __init__(self, output: ModelRunnerOutput) -> None:
+        self._output = output
+
+    def result(self) -> ModelRunnerOutput:
+        return self._output
+
+
+class _Failed:
+    """A step that could not run."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def result(self) -> ModelRunnerOutput:
+        raise self._error
 
 
 def _step_thread() -> ThreadPoolExecutor:

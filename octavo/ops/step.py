@@ -19,6 +19,8 @@ Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
 UInt64Array = npt.NDArray[np.uint64]
 Float32Array = npt.NDArray[np.float32]
+
+_ONE = np.int32(1)
 #: Changes rows of logits in place: (first logit row, [rows, vocab_size]). Called once per chunk of
 #: rows, in order, on the thread that runs the step. A row it fills with NaN fails.
 LogitsHook = Callable[[int, Float32Array], None]
@@ -85,7 +87,9 @@ class StepArrays:
 
     def advance(self) -> None:
         """From a step of one token per request to the step after it, if no block ends between."""
-        self._moving[:, : self.num_requests] += 1
+        # not `a[...] += 1`, which would also store the result over itself
+        moving = self._moving[:, : self.num_requests]
+        moving += _ONE
 
 
 class SamplingArrays:

@@ -26,6 +26,10 @@ if TYPE_CHECKING:  # the core has no event loop, and importing one takes it 20 m
 Frame = bytes | bytearray | memoryview
 
 
+# plain integers: arithmetic with members of an enumeration makes new members
+_POLLIN, _NOBLOCK = int(zmq.POLLIN), int(zmq.NOBLOCK)
+
+
 class ZmqChannel:
     """One end of a channel. Not for several threads.
 
@@ -68,7 +72,7 @@ class ZmqChannel:
     def send(self, frame: Frame) -> bool:
         """Sends one frame without waiting. False if there is nobody at the other end."""
         try:
-            self._socket.send(frame, zmq.NOBLOCK)
+            self._socket.send(frame, _NOBLOCK)
         except zmq.Again:
             return False
         return True
@@ -77,8 +81,8 @@ class ZmqChannel:
         """All frames that have arrived, without waiting."""
         # asking is cheaper than the exception that an empty socket raises
         frames = []
-        while self._option(zmq.EVENTS) & zmq.POLLIN:
-            frames.append(self._socket.recv(zmq.NOBLOCK))
+        while self._option(zmq.EVENTS) & _POLLIN:
+            frames.append(self._socket.recv(_NOBLOCK))
         return frames
 
     def wait(self, timeout_s: float | None) -> bool:

@@ -122,9 +122,9 @@ class InputBatch:
         self._prepared_as += 1
         step, count = self.step, self.step.num_requests
         step.advance()
-        self.sampling.output_index[:count] += _ONE
-        self._num_tokens_after += 1
-        self._states.advance_later(self.rows, step.seq_lens[:count], self._num_tokens_after)
+        output_index = self.sampling.output_index[:count]
+        output_index += _ONE
+        self._states.advance_later(self.rows, step.seq_lens[:count])
 
     def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
         states, step, rows = self._states, self.step, self.rows

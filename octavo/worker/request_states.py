@@ -54,7 +54,7 @@ class RequestStates:
         self._id_to_row: dict[str, int] = {}
         self._free_rows = list(range(max_requests - 1, -1, -1))
         self.num_prepared = 0  # steps, whichever arrays they are prepared in
-        self._unsettled: tuple[Int32Array, Int32Array, Int32Array] | None = None
+        self._unsettled: tuple[Int32Array, Int32Array] | None = None
         self._is_resumed = np.zeros(max_requests, bool)
 
     def __len__(self) -> int:
@@ -87,17 +87,17 @@ class RequestStates:
         """
         return self.sampling.has_prompt_logprobs(row) and not self._is_resumed[row]
 
-    def advance_later(
-        self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
-    ) -> None:
-        """As `advance`, put off until somebody looks: the arrays may go on changing till then."""
-        self._unsettled = rows, num_computed_tokens, num_tokens
+    def advance_later(self, rows: Int32Array, num_computed_tokens: Int32Array) -> None:
+        """As `advance` for a step in which each of the requests draws one token, put off until
+        somebody looks: `num_computed_tokens` may go on changing till then."""
+        self._unsettled = rows, num_computed_tokens
 
     def settle(self) -> None:
         """Does what was put off. Before rows are read, or change hands."""
         if self._unsettled is not None:
-            unsettled, self._unsettled = self._unsettled, None
-            self.advance(*unsettled)
+            rows, num_computed_tokens = self._unsettled
+            self._unsettled = None
+            self.advance(rows, num_computed_tokens, num_computed_tokens + 1)
 
     def advance(
         self, rows: Int32Array, num_computed_tokens: Int32Array, num_tokens: Int32Array
