@@ -82,9 +82,25 @@ class ChatCompletions:
         parsed = parse_request(
             body, ChatCompletionRequest, also_known=KNOWN, check_fields=refuse_unsupported
         )
-        request, context = parsed.request, self._context
+        name = response_id("chatcmpl", scope, parsed.request)
+        headers = unknown_field_headers(parsed.unknown_fields, name)
+        job = await self.job(parsed.request, name, headers)
+        await self._context.generator.run(job, scope, receive, send)
+
+    async def job(
+        self, request: ChatCompletionRequest, name: str, headers: list[tuple[bytes, bytes]]
+    ) -> Job:
+        """The checked request as what is generated and how it is told.
+
+        Args:
+            name: id of the response.
+            headers: of the response.
+
+        Raises:
+            RequestError: the request cannot be served as sent.
+        """
+        context = self._context
         model = context.models.check(request.model)
-        name = response_id("chatcmpl", scope, request)
         check_http_limits(request, max_stop_strings=context.server.max_stop_strings)
         check_tools(request)
         logprobs = self._logprobs(request)
@@ -116,7 +132,7 @@ class ChatCompletions:
             show_prompt_logprobs=request.prompt_logprobs is not None,
             keep_text=context.server.enable_log_outputs,
         )
-        job = Job(
+        return Job(
             request_id=name,
             prompts=[prompt],
             params=params,
@@ -124,9 +140,8 @@ class ChatCompletions:
             stream=request.stream,
             priority=request.priority,
             cache_salt=request.cache_salt,
-            headers=unknown_field_headers(parsed.unknown_fields, name),
+            headers=headers,
         )
-        await context.generator.run(job, scope, receive, send)
 
     def _logprobs(self, request: ChatCompletionRequest) -> int | None:
         """Alternatives per token; None: no logprobs."""
