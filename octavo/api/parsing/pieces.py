@@ -50,6 +50,22 @@ class ToolCallArguments(msgspec.Struct, frozen=True):
 Piece = Content | Reasoning | ToolCallStart | ToolCallArguments
 
 
+def merged(pieces: list[Piece]) -> list[Piece]:
+    """The same with neighbours of one kind joined."""
+    out: list[Piece] = []
+    texts: list[str] = []
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, ToolCallStart):
+            out.append(piece)
+            continue
+        texts.append(piece.text)
+        following = pieces[place + 1] if place + 1 < len(pieces) else None
+        if type(following) is not type(piece):
+            out.append(msgspec.structs.replace(piece, text="".join(texts)))
+            texts = []
+    return out
+
+
 class ReplyParser(Protocol):
     """Parser of one choice; made anew for each.
 

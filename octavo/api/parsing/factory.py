@@ -1,0 +1,151 @@
+"""`ReplyParsers`: makes the parser of each choice, for one model.
+
+Made at start from the names that the operator gave or that the chat template tells. Used by: the
+assembler's makers. Uses: `names.py`, `engine.py`.
+Runs in: API process. Owns: which definitions are in force. Knows nothing of: HTTP, wire formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from octavo.api.parsing.definition import (
+    ParserRequest,
+    ReasoningFormat,
+    ToolFormat,
+    WholeReplyFormat,
+)
+from octavo.api.parsing.engine import MarkedReplyParser
+from octavo.api.parsing.marks import MarkSet
+from octavo.api.parsing.names import reasoning_parser, tool_parser
+from octavo.api.parsing.pieces import ReplyParser
+from octavo.api.parsing.reply_format import ReplyFormat
+from octavo.errors import ConfigError
+
+
+class ModelTexts(msgspec.Struct, frozen=True):
+    """What a model's files tell of its replies.
+
+    Attributes:
+        chat_template: the main one.
+        special_tokens: texts of the tokens that are no text.
+        response_template: of tokenizer_config.json, as transformers defines it.
+    """
+
+    chat_template: str | None = None
+    special_tokens: frozenset[str] = frozenset()
+    response_template: Mapping[str, Any] | None = None
+
+
+def reply_parsers(
+    *, tool_name: str | None, reasoning_name: str | None, model: ModelTexts
+) -> ReplyParsers:
+    """The parsers that an operator names.
+
+    Args:
+        tool_name, reasoning_name: of `names.py`; None: replies are not read for it.
+
+    Raises:
+        ConfigError: a name is unknown, or the two do not go together.
+    """
+    return ReplyParsers(
+        tool_parser(tool_name) if tool_name else None,
+        reasoning_parser(reasoning_name) if reasoning_name else None,
+        model.special_tokens,
+    )
+
+
+class ReplyParsers:
+    """See the module. Safe to share: it does not change.
+
+    Args:
+        tools: how the model writes calls; None: calls are not looked for.
+        reasoning: how it marks what it thinks; None: reasoning is not told from content.
+        special_tokens: texts of the tokens that are no text.
+
+    Raises:
+        ConfigError: the two do not go together.
+    """
+
+    def __init__(
+        self,
+        tools: ToolFormat | WholeReplyFormat | None,
+        reasoning: ReasoningFormat | WholeReplyFormat | None,
+        special_tokens: Collection[str] = (),
+    ) -> None:
+        self._special_tokens = frozenset(special_tokens)
+        self._tools = tools
+        self._reasoning = reasoning
+        whole = [form for form in (tools, reasoning) if isinstance(form, WholeReplyFormat)]
+        self._whole = whole[0] if whole else None
+        self._formats: dict[bool, ReplyFormat] = {}
+        self._turn_marks = MarkSet(self._special_tokens - self._marks(True))
+        if self._whole is None:
+            assert not isinstance(tools, WholeReplyFormat)
+            assert not isinstance(reasoning, WholeReplyFormat)
+            self._formats[True] = ReplyFormat(tools, reasoning, self._silent(True))
+            self._formats[False] = ReplyFormat(None, reasoning, self._silent(False))
+        elif any(form not in (None, self._whole) for form in (tools, reasoning)):
+            raise ConfigError(
+                f"The parser {self._whole.name} reads tool calls and reasoning in one; give "
+                "--tool-call-parser and --reasoning-parser of the same model, or leave one out."
+            )
+
+    def keeps_special_tokens(self, has_tools: bool) -> bool:
+        """True if a request's text must come with special tokens (`skip_special_tokens` false):
+        marks are among them. The parser does not show the others."""
+        return not self._special_tokens.isdisjoint(self._marks(has_tools))
+
+    def make(
+        self,
+        tools: Mapping[str, Any] | None = None,
+        *,
+        prompt_tail: str = "",
+        thinking: bool | None = None,
+    ) -> ReplyParser:
+        """A parser for one choice.
+
+        Args:
+            tools: JSON schemas of the parameters of the request's tools, by name; None or none:
+                calls are not looked for.
+            prompt_tail: the end of the prompt as the model sees it, special tokens included. It
+                tells whether reasoning has begun; more of it than needed does no harm.
+            thinking: what the request says of it (`enable_thinking`), None: nothing.
+        """
+        tools = tools or {}
+        if self._whole is not None:
+            return self._whole.make(
+                ParserRequest(
+                    tools=tools if self._tools is not None else {},
+                    reads_reasoning=self._reasoning is not None,
+                    prompt_tail=prompt_tail,
+                    special_tokens=self._special_tokens,
+                )
+            )
+        return MarkedReplyParser(
+            self._formats[bool(tools)],
+            in_reasoning=self.begins_in_reasoning(prompt_tail, thinking),
+            schemas=tools,
+        )
+
+    def begins_in_reasoning(self, prompt_tail: str, thinking: bool | None = None) -> bool:
+        """True if a reply to this prompt begins inside of reasoning. See `make`."""
+        form = self._reasoning
+        if not isinstance(form, ReasoningFormat):
+            return False
+        return form.is_open_after(prompt_tail, thinking, self._turn_marks)
+
+    def _marks(self, has_tools: bool) -> set[str]:
+        marks: set[str] = set()
+        if self._reasoning is not None:
+            marks.update(self._reasoning.marks)
+        if self._tools is not None and has_tools:
+            marks.update(self._tools.marks)
+        return marks
+
+    def _silent(self, has_tools: bool) -> frozenset[str]:
+        """Special tokens come only if some mark is one."""
+        return self._special_tokens if self.keeps_special_tokens(has_tools) else frozenset()

@@ -1,0 +1,1 @@
+"""How models mark what they think, named as in vLLM."""
