@@ -135,6 +135,7 @@ _VARIABLES: dict[str, _Variable] = {
     # standard names
     "no_color": _Variable(bool, is_plain=True),  # https://no-color.org: any text but an empty one
     "force_color": _Variable(bool, is_plain=True),
+    "openai_api_key": _Variable(_text, is_plain=True, is_secret=True),  # of our clients only
     "hf_token": _Variable(_text, is_plain=True, is_secret=True),
     "hf_home": _Variable(_text, is_plain=True),
     "hf_hub_cache": _Variable(_text, is_plain=True),
@@ -172,6 +173,7 @@ class Env(msgspec.Struct, frozen=True, kw_only=True):
     cpu_num_of_reserved_cpu: int | None = None
     no_color: bool = False
     force_color: bool = False
+    openai_api_key: str | None = None
     hf_token: str | None = None
     hf_home: str | None = None
     hf_hub_cache: str | None = None
@@ -230,6 +232,22 @@ def read_environ(environ: Mapping[str, str] | None = None) -> Env:
     if inert:
         warnings.append(f"environment variables without effect here: {', '.join(inert)}")
     return Env(**values, warnings=warnings, unknown=unknown)
+
+
+def set_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What is set of all that is read here: name -> value, secrets hidden. Names beginning with our
+    prefixes that are not read here are listed without their values, which may be anything."""
+    environ = os.environ if environ is None else environ
+    shown: dict[str, str] = {}
+    for name in sorted(environ):
+        has_prefix = name.startswith((OWN_PREFIX, VLLM_PREFIX))
+        field = name.removeprefix(OWN_PREFIX).removeprefix(VLLM_PREFIX).lower()
+        variable = _VARIABLES.get(field)
+        if variable is not None and variable.is_plain != has_prefix:
+            shown[name] = "(hidden)" if variable.is_secret else environ[name]
+        elif has_prefix and not is_kubernetes_service_name(name, environ[name]):
+            shown[name] = "(not read)"
+    return shown
 
 
 def check_unknown(env: Env) -> None:

@@ -17,8 +17,9 @@
     |   |-- EngineDead          the engine core is gone                       500
     |   `-- Overloaded          a queue limit is reached                      503 + Retry-After
     |       `-- NotReady        starting or draining                          503 + Retry-After
-    `-- StartupError            the process cannot start                      exit 1
-        `-- ConfigError         flags, environment or model do not fit        exit 2
+    |-- StartupError            the process cannot start                      exit 1
+    |   `-- ConfigError         flags, environment or model do not fit        exit 2
+    `-- CommandFailed           a client on the command line cannot go on     exit 1
 
 Raised, never returned. `octavo/api/errors.py` holds the one table from class to HTTP status and
 wire shape.
@@ -129,3 +130,9 @@ class ConfigError(StartupError):
     """Flags, environment or model do not fit together; exit code 2."""
 
     exit_code = 2
+
+
+class CommandFailed(OctavoError):
+    """A client on the command line cannot do what it was asked; printed once, exit code 1."""
+
+    exit_code = 1

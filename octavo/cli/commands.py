@@ -1,27 +1,45 @@
 """The subcommands: what there is, and a sentence for what there is not.
 
-Runs in: the shell's process. Knows nothing of: what the commands do.
+Runs in: the shell's process. Owns: which function answers which command.
+Knows nothing of: what the commands do.
 """
 
 from __future__ import annotations
 
+import importlib
+
 #: command -> one line for `octavo --help`
 AVAILABLE = {
     "serve": "start the OpenAI-compatible server",
-    "bench": "measure the engine in this process: latency, throughput",
+    "chat": "talk to a running server in this terminal",
+    "complete": "let a running server continue texts",
+    "bench": "measure: a running server, or the engine in this process",
+    "collect-env": "print what a bug report needs to know of this machine",
 }
 
-_LATER = "is not available yet"
+#: command -> `module:function`, by name: a command pays only for its own imports
+TARGETS = {
+    "serve": "octavo.cli.serve:serve",
+    "chat": "octavo.cli.chat:chat",
+    "complete": "octavo.cli.complete:complete",
+    "bench": "octavo.cli.bench:bench",
+    "collect-env": "octavo.cli.collect_env:collect_env",
+}
+
 _NEVER = "does not exist in Octavo"
 
 #: commands of vLLM that cannot be run -> the rest of the sentence
 UNAVAILABLE = {
-    "chat": f"{_LATER}; any OpenAI client can talk to octavo serve",
-    "complete": f"{_LATER}; any OpenAI client can talk to octavo serve",
-    "run-batch": f"{_LATER}; use octavo.LLM from Python for offline batches",
-    "collect-env": f"{_LATER}",
+    "run-batch": "is not available yet; use octavo.LLM from Python for offline batches",
     "launch": f"{_NEVER}: octavo serve answers the render and tokenize routes itself",
     "preload": f"{_NEVER}: weights are mapped from the page cache",
     "snapshot": f"{_NEVER}: starting takes about a second",
     "download-kernels": f"{_NEVER}: kernels are part of the package",
 }
+
+
+def run(name: str, words: list[str]) -> int:
+    """Runs a command of `TARGETS` with the words after it; returns the exit code."""
+    module, _, function = TARGETS[name].partition(":")
+    exit_code: int = getattr(importlib.import_module(module), function)(words)
+    return exit_code

@@ -11,7 +11,7 @@ import sys
 
 from octavo import __version__
 from octavo.cli.console import show
-from octavo.errors import ConfigError, StartupError
+from octavo.errors import CommandFailed, ConfigError, StartupError
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130  # 128 + SIGINT
@@ -20,15 +20,14 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the process's exit code.
 
-    0 done; 2 wrong usage or configuration; 1 failed start; 130 interrupted; others as the command
-    says.
+    0 done; 2 wrong usage or configuration; 1 failed; 130 interrupted; others as the command says.
     """
     words = sys.argv[1:] if argv is None else argv
     try:
         return _dispatch(words)
     except KeyboardInterrupt:  # before `serve` takes the signals over: nothing is there to clean up
         return EXIT_INTERRUPTED
-    except StartupError as error:
+    except (StartupError, CommandFailed) as error:
         print(f"octavo: error: {error.message}", file=sys.stderr, flush=True)
         return error.exit_code
 
@@ -43,14 +42,10 @@ def _dispatch(words: list[str]) -> int:
 
         show(main_help())
         return 0 if words else EXIT_USAGE
-    if first == "serve":
-        from octavo.cli.serve import serve  # not paid for by --version
+    from octavo.cli.commands import TARGETS, run  # not paid for by --version
 
-        return serve(words[1:])
-    if first == "bench":
-        from octavo.cli.bench import bench  # the whole engine
-
-        return bench(words[1:])
+    if first in TARGETS:
+        return run(first, words[1:])
     from octavo.cli.help import unknown_command  # only after a mistake
 
     raise ConfigError(unknown_command(first))
