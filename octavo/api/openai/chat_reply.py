@@ -8,10 +8,19 @@ Runs in: API process. Owns: one reply. Knows nothing of: requests, HTTP, the eng
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from octavo.api.assembler import ChoiceAssembler, ContentDelta, Event, WholeChoice
+from octavo.api.assembler import (
+    ChoiceAssembler,
+    ContentDelta,
+    Delta,
+    Event,
+    Finish,
+    Parsing,
+    ReasoningDelta,
+    WholeChoice,
+)
 from octavo.api.openai.logprobs import TokenText, chat_logprobs, prompt_logprobs
 from octavo.api.openai.protocol import (
     ChatChoice,
@@ -21,7 +30,12 @@ from octavo.api.openai.protocol import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
+    FunctionCall,
+    FunctionCallDelta,
     PromptLogprobs,
+    ToolCall,
+    ToolCallDelta,
+    Usage,
 )
 from octavo.api.openai.text_chunk import TextChunk
 from octavo.api.openai.usage import UsageCounter
@@ -37,6 +51,8 @@ class ChatReply:
         text: shows tokens; needed with logprobs.
         echo: text that stands before each choice.
         keep_text: remember what a stream said, for `log_text`.
+        make_parsing: how the text of a choice is read, made anew for each; None: all is content.
+        show_reasoning: without it, reasoning is left out.
     """
 
     def __init__(
@@ -56,6 +72,8 @@ class ChatReply:
         show_token_ids: bool,
         show_prompt_logprobs: bool,
         keep_text: bool = False,
+        make_parsing: Callable[[], Parsing] | None = None,
+        show_reasoning: bool = True,
     ) -> None:
         self._id = response_id
         self._created = int(time.time())
@@ -70,7 +88,10 @@ class ChatReply:
         self._echo = echo
         self._show_token_ids = show_token_ids
         self._show_prompt_logprobs = show_prompt_logprobs
-        self._assemblers = [ChoiceAssembler() for _ in range(n)]
+        self._show_reasoning = show_reasoning
+        self._assemblers = [
+            ChoiceAssembler(None if make_parsing is None else make_parsing()) for _ in range(n)
+        ]
         self._wholes = [WholeChoice() for _ in range(n)]
         self._prompt_token_ids: list[int] = []
         self._prompt_logprobs: PromptLogprobs | None = None
@@ -79,7 +100,9 @@ class ChatReply:
         self._says_only_text = (
             num_top_logprobs is None and not show_token_ids and not usage_in_chunks
         )
-        self._text_chunks: dict[int, TextChunk] = {}  # by choice, if its events say only text
+        # by choice, if its events say only text: of content, of reasoning
+        self._text_chunks: dict[int, TextChunk] = {}
+        self._reasoning_chunks: dict[int, TextChunk] = {}
         if echo:
             for whole in self._wholes:
                 whole.add(ContentDelta(echo, []))
@@ -111,7 +134,7 @@ class ChatReply:
         if not self._usage_at_end:
             return []
         event = self._event([])
-        event.usage = self._usage.total(sum(a.num_tokens for a in self._assemblers))
+        event.usage = self._total_usage()
         event.system_fingerprint = self._fingerprint
         return [event]
 
@@ -132,7 +155,7 @@ class ChatReply:
             created=self._created,
             model=self._model,
             choices=[self._choice(index, whole) for index, whole in enumerate(self._wholes)],
-            usage=self._usage.total(sum(a.num_tokens for a in self._assemblers)),
+            usage=self._total_usage(),
             system_fingerprint=self._fingerprint,
         )
         if self._show_prompt_logprobs:
@@ -142,8 +165,14 @@ class ChatReply:
         return response
 
     def log_text(self) -> str:
-        """All choices' text (of a stream: with `keep_text`)."""
-        return "\n".join(whole.text for whole in self._wholes)
+        """What all choices said (of a stream: with `keep_text`)."""
+        return "\n".join(map(_log_text, self._wholes))
+
+    def _total_usage(self) -> Usage:
+        return self._usage.total(
+            sum(a.num_tokens for a in self._assemblers),
+            sum(a.num_reasoning_tokens for a in self._assemblers),
+        )
 
     def _opening(self) -> list[ServerEvent]:
         events: list[ServerEvent] = []
@@ -160,35 +189,70 @@ class ChatReply:
         return events
 
     def _chunk(self, index: int, event: Event) -> ServerEvent | None:
-        if isinstance(event, ContentDelta):
-            if self._says_only_text:
-                return self._encoded_text(index, event.text) if event.text else None
-            logprobs = self._logprobs(event)
-            if not event.text and logprobs is None and not self._show_token_ids:
-                return None
-            choice = ChatChunkChoice(
-                index=index, delta=ChatDelta(content=event.text), logprobs=logprobs
-            )
-            if self._show_token_ids:
-                choice.token_ids = event.token_ids
-        else:
+        if isinstance(event, Finish):
             choice = ChatChunkChoice(
                 index=index,
-                delta=ChatDelta(content=""),
+                delta=self._last_delta(index),
                 finish_reason=event.reason,
                 stop_reason=event.stop_reason,
             )
+        else:
+            if self._says_only_text:
+                if isinstance(event, ContentDelta):
+                    return self._encoded_text(index, event.text) if event.text else None
+                if isinstance(event, ReasoningDelta):
+                    return self._encoded_reasoning(index, event.text)
+            logprobs = self._logprobs(event) if event.token_ids else None
+            delta = self._delta(event)
+            if delta is None:
+                if logprobs is None and not self._show_token_ids:
+                    return None
+                delta = ChatDelta(content="")
+            choice = ChatChunkChoice(index=index, delta=delta, logprobs=logprobs)
+            if self._show_token_ids:
+                choice.token_ids = event.token_ids
         chunk = self._event([choice])
         if choice.finish_reason is not None and not self._usage_at_end:
             chunk.system_fingerprint = self._fingerprint
         if self._usage_in_chunks:
-            chunk.usage = self._usage.of_choice(0, self._assemblers[index].num_tokens)
+            assembler = self._assemblers[index]
+            chunk.usage = self._usage.of_choice(
+                0, assembler.num_tokens, assembler.num_reasoning_tokens
+            )
         return chunk
 
+    def _delta(self, event: Delta) -> ChatDelta | None:
+        """What a delta says on the wire, None if it says nothing."""
+        if isinstance(event, ContentDelta):
+            return ChatDelta(content=event.text) if event.text else None
+        if isinstance(event, ReasoningDelta):
+            return _reasoning_delta(event.text) if self._show_reasoning and event.text else None
+        call = ToolCallDelta(event.index)
+        if event.name is None:
+            call.function = FunctionCallDelta(arguments=event.arguments)
+        else:
+            assert event.id is not None
+            call.id, call.type = event.id, "function"
+            call.function = FunctionCallDelta(event.name, event.arguments)
+        return ChatDelta(tool_calls=[call])
+
+    def _last_delta(self, index: int) -> ChatDelta:
+        """A reply of calls alone has no content: not even an empty text at its end."""
+        return ChatDelta() if self._assemblers[index].has_called else ChatDelta(content="")
+
     def _choice(self, index: int, whole: WholeChoice) -> ChatChoice:
+        message = ChatMessage(self._role, whole.text)
+        if whole.reasoning and self._show_reasoning:
+            message.reasoning = message.reasoning_content = whole.reasoning
+        if whole.tool_calls:
+            message.content = whole.text or None
+            message.tool_calls = [
+                ToolCall(call.id, FunctionCall(call.name, call.arguments))
+                for call in whole.tool_calls
+            ]
         choice = ChatChoice(
             index=index,
-            message=ChatMessage(self._role, whole.text),
+            message=message,
             logprobs=self._logprobs(whole),
             finish_reason=whole.finish_reason,
             stop_reason=whole.stop_reason,
@@ -197,7 +261,7 @@ class ChatReply:
             choice.token_ids = whole.token_ids
         return choice
 
-    def _logprobs(self, piece: ContentDelta | WholeChoice) -> ChatLogprobs | None:
+    def _logprobs(self, piece: Delta | WholeChoice) -> ChatLogprobs | None:
         if self._num_top_logprobs is None:
             return None
         assert self._text is not None
@@ -217,7 +281,33 @@ class ChatReply:
     def _text_event(self, index: int, text: str) -> ChatCompletionChunk:
         return self._event([ChatChunkChoice(index=index, delta=ChatDelta(content=text))])
 
+    def _encoded_reasoning(self, index: int, text: str) -> ServerEvent | None:
+        if not text or not self._show_reasoning:
+            return None
+        chunk = self._reasoning_chunks.get(index)
+        if chunk is None:
+            make = partial(self._reasoning_event, index)
+            chunk = self._reasoning_chunks[index] = TextChunk(make)
+        return chunk.encode(text)
+
+    def _reasoning_event(self, index: int, text: str) -> ChatCompletionChunk:
+        return self._event([ChatChunkChoice(index=index, delta=_reasoning_delta(text))])
+
     def _event(self, choices: list[ChatChunkChoice]) -> ChatCompletionChunk:
         return ChatCompletionChunk(
             id=self._id, created=self._created, model=self._model, choices=choices
         )
+
+
+def _reasoning_delta(text: str) -> ChatDelta:
+    return ChatDelta(reasoning=text, reasoning_content=text)
+
+
+def _log_text(whole: WholeChoice) -> str:
+    parts = [whole.text]
+    if whole.reasoning:
+        parts.insert(0, f"[reasoning: {whole.reasoning}]")
+    if whole.tool_calls:
+        calls = ", ".join(f"{call.name}({call.arguments})" for call in whole.tool_calls)
+        parts.append(f"[tool_calls: {calls}]")
+    return " ".join(filter(None, parts))

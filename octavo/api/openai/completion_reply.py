@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from octavo.api.assembler import ChoiceAssembler, ContentDelta, Event, WholeChoice
+from octavo.api.assembler import ChoiceAssembler, ContentDelta, Event, Finish, WholeChoice
 from octavo.api.openai.logprobs import (
     TextOffsets,
     TokenText,
@@ -218,6 +218,7 @@ class CompletionReply:
             if self._show_token_ids:
                 choice.token_ids = event.token_ids
         else:
+            assert isinstance(event, Finish), "completions are not parsed"
             choice = CompletionChoice(
                 index=index,
                 text="",

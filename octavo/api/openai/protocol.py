@@ -195,6 +195,12 @@ class PromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct):
+    """Of the outputs' tokens, those of reasoning."""
+
+    reasoning_tokens: int
+
+
 class Usage(msgspec.Struct):
     """Tokens of a request: each prompt once, the outputs of all choices."""
 
@@ -202,6 +208,7 @@ class Usage(msgspec.Struct):
     total_tokens: int
     completion_tokens: int
     prompt_tokens_details: PromptTokensDetails | UnsetType = UNSET
+    completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
 class PromptLogprob(msgspec.Struct):
@@ -287,12 +294,30 @@ class CompletionChunk(msgspec.Struct, kw_only=True):
     system_fingerprint: str | UnsetType = UNSET
 
 
+class FunctionCall(msgspec.Struct):
+    """What is called; `arguments` is a JSON object as text, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct):
+    """One call of a tool."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
 class ChatMessage(msgspec.Struct):
-    """The reply."""
+    """The reply. Reasoning has two names: vLLM's, and the one of its older versions."""
 
     role: str
     content: str | None
     refusal: str | None = None
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class ChatChoice(msgspec.Struct, kw_only=True):
@@ -320,11 +345,30 @@ class ChatCompletionResponse(msgspec.Struct, kw_only=True):
     prompt_token_ids: list[int] | UnsetType = UNSET
 
 
+class FunctionCallDelta(msgspec.Struct):
+    """The name when a call begins, then more and more of the arguments."""
+
+    name: str | UnsetType = UNSET
+    arguments: str | UnsetType = UNSET
+
+
+class ToolCallDelta(msgspec.Struct):
+    """What is new in one call; `id` and `type` are there when it begins."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionCallDelta | UnsetType = UNSET
+
+
 class ChatDelta(msgspec.Struct):
     """What is new in a reply."""
 
     role: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
 
 
 class ChatChunkChoice(msgspec.Struct, kw_only=True):

@@ -22,15 +22,15 @@ class TextChunk:
     """Makes the event for a text.
 
     Args:
-        make: the event as a struct, in which the text stands once.
+        make: the event as a struct, in which the text stands once or more.
     """
 
-    __slots__ = ("_after", "_before")
+    __slots__ = ("_around",)
 
     def __init__(self, make: Callable[[str], msgspec.Struct]) -> None:
-        self._before, mark, self._after = _encode(make(_MARK)).partition(_encode(_MARK))
-        assert mark, "an event without its text"
+        self._around = _encode(make(_MARK)).split(_encode(_MARK))
+        assert len(self._around) > 1, "an event without its text"
 
     def encode(self, text: str) -> msgspec.Raw:
         """What `msgspec.json.encode` of the struct with this text gives."""
-        return msgspec.Raw(b"".join((self._before, _encode(text), self._after)))
+        return msgspec.Raw(_encode(text).join(self._around))

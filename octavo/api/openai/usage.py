@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from octavo.api.openai.protocol import PromptTokensDetails, StreamOptions, Usage
+from octavo.api.openai.protocol import (
+    CompletionTokensDetails,
+    PromptTokensDetails,
+    StreamOptions,
+    Usage,
+)
 from octavo.outputs import RequestOutput
 
 
@@ -16,10 +21,12 @@ class UsageCounter:
 
     Args:
         show_cached: report tokens found in the prefix cache (`--enable-prompt-tokens-details`).
+        show_reasoning: report tokens of reasoning.
     """
 
-    def __init__(self, *, show_cached: bool) -> None:
+    def __init__(self, *, show_cached: bool, show_reasoning: bool = False) -> None:
         self._show_cached = show_cached
+        self._show_reasoning = show_reasoning
         self._num_prompt_tokens: list[int] = []
         self._num_cached_tokens: list[int] = []
 
@@ -33,22 +40,32 @@ class UsageCounter:
         if output.num_cached_tokens is not None:
             self._num_cached_tokens[prompt_index] = output.num_cached_tokens
 
-    def total(self, num_output_tokens: int) -> Usage:
+    def total(self, num_output_tokens: int, num_reasoning_tokens: int = 0) -> Usage:
         """Usage of the whole request so far."""
         return self._usage(
-            sum(self._num_prompt_tokens), num_output_tokens, sum(self._num_cached_tokens)
+            sum(self._num_prompt_tokens),
+            num_output_tokens,
+            sum(self._num_cached_tokens),
+            num_reasoning_tokens,
         )
 
-    def of_choice(self, prompt_index: int, num_output_tokens: int) -> Usage:
+    def of_choice(
+        self, prompt_index: int, num_output_tokens: int, num_reasoning_tokens: int = 0
+    ) -> Usage:
         """Usage of one choice so far (`continuous_usage_stats`)."""
         return self._usage(
             self._num_prompt_tokens[prompt_index],
             num_output_tokens,
             self._num_cached_tokens[prompt_index],
+            num_reasoning_tokens,
         )
 
-    def _usage(self, num_prompt: int, num_output: int, num_cached: int) -> Usage:
+    def _usage(
+        self, num_prompt: int, num_output: int, num_cached: int, num_reasoning: int
+    ) -> Usage:
         usage = Usage(num_prompt, num_prompt + num_output, num_output)
+        if self._show_reasoning:
+            usage.completion_tokens_details = CompletionTokensDetails(num_reasoning)
         if self._show_cached:
             usage.prompt_tokens_details = PromptTokensDetails(num_cached)
         return usage

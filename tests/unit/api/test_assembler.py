@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.api.assembler import ChoiceAssembler, ContentDelta, Finish, WholeChoice
+from octavo.api.assembler import (
+    ChoiceAssembler,
+    ContentDelta,
+    Event,
+    Finish,
+    Parsing,
+    ReasoningDelta,
+    ToolCallDelta,
+    WholeChoice,
+)
 from octavo.outputs import CompletionOutput, Logprob
+from tests.fakes.fake_parser import FakeParser
 
 PIECES = st.lists(st.tuples(st.text(max_size=4), st.lists(st.integers(0, 99), max_size=3)))
 
@@ -66,3 +78,81 @@ def test_text_and_finish_in_one_output_are_two_events() -> None:
         CompletionOutput(0, "a", [1], finish_reason="stop", stop_reason="b")
     )
     assert events == [ContentDelta("a", [1]), Finish("stop", "b")]
+
+
+def parsing(first_id: str | None = None, **options: Any) -> Parsing:
+    names = iter("abcdefghij" * 100)
+    return Parsing(FakeParser(first_id=first_id), lambda: f"id-{next(names)}", **options)
+
+
+def events_of(text: str, parsing: Parsing, reason: str = "stop") -> list[Event]:
+    """Of the text as one output per character, each with its code as token id."""
+    outputs = [CompletionOutput(0, c, [ord(c)]) for c in text]
+    outputs.append(CompletionOutput(0, "", [], finish_reason=reason))
+    assembler = ChoiceAssembler(parsing)
+    return [event for output in outputs for event in assembler.push(output)]
+
+
+def summed(events: list[Event]) -> dict[str, Any]:
+    whole = WholeChoice()
+    for event in events:
+        whole.add(event)
+    calls = [(call.name, call.id, call.arguments) for call in whole.tool_calls]
+    names = ("text", "reasoning", "token_ids", "logprobs", "finish_reason", "stop_reason")
+    return {"calls": calls, **{name: getattr(whole, name) for name in names}}
+
+
+PARSED_PIECES = st.lists(
+    st.tuples(st.text("ab[]{}:", max_size=6), st.lists(st.integers(0, 99), max_size=3))
+)
+
+
+@given(pieces=PARSED_PIECES, reason=st.sampled_from(["stop", "length"]))
+def test_the_whole_is_the_sum_of_any_stream_that_is_parsed(
+    pieces: list[tuple[str, list[int]]], reason: str
+) -> None:
+    outputs = outputs_of(pieces, reason)
+    streamed, at_once = ChoiceAssembler(parsing()), ChoiceAssembler(parsing())
+    events = [event for output in outputs for event in streamed.push(output)]
+    assert summed(events) == summed(at_once.push(merged(outputs)))
+    assert streamed.num_tokens == at_once.num_tokens == sum(len(ids) for _, ids in pieces)
+
+
+def test_reasoning_content_and_calls_are_events_of_their_own() -> None:
+    events = events_of("[r]c{f:x}", parsing("own"))
+    assert events == [
+        ContentDelta("", [ord("[")]),
+        ReasoningDelta("r", [ord("r")]),
+        ContentDelta("", [ord("]")]),
+        ContentDelta("c", [ord("c")]),
+        ContentDelta("", [ord("{")]),
+        ContentDelta("", [ord("f")]),
+        ToolCallDelta(0, "", "f", "own", [ord(":")]),
+        ToolCallDelta(0, "x", None, None, [ord("x")]),
+        ContentDelta("", [ord("}")]),
+        Finish("tool_calls"),
+    ]
+
+
+def test_tokens_of_an_output_come_once() -> None:
+    output = CompletionOutput(0, "[r]c{f:x}{g:y", [1, 2], finish_reason="length")
+    events = ChoiceAssembler(parsing()).push(output)
+    assert [e.token_ids for e in events if not isinstance(e, Finish)] == [[1, 2]] + [[]] * 5
+    assert summed(events)["calls"] == [("f", "id-a", "x"), ("g", "id-b", "y")]
+    assert events[-1] == Finish("length"), "a call that was cut off is not finished"
+
+
+def test_what_a_parser_held_back_comes_before_the_finish() -> None:
+    assert events_of("a{b", parsing())[-2:] == [ContentDelta("{b", []), Finish("stop")]
+
+
+def test_calls_too_many_are_dropped() -> None:
+    events = events_of("{f:x}{g:y}c", parsing(max_tool_calls=1))
+    assert summed(events)["calls"] == [("f", "id-a", "x")]
+    assert summed(events)["text"] == "c"
+    assert events_of("{f:x}", parsing(max_tool_calls=0))[-1] == Finish("stop")
+
+
+def test_a_call_ends_with_the_reason_it_is_given() -> None:
+    assert events_of("{f:x}", parsing(tool_finish_reason="stop"))[-1] == Finish("stop")
+    assert events_of("[f:x]", parsing())[-1] == Finish("stop"), "there was no call"
