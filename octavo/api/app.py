@@ -27,8 +27,10 @@ from octavo.api.endpoint import Endpoint, Operation
 from octavo.api.generation import Generator
 from octavo.api.health import PROBES, Health
 from octavo.api.http_metrics import HttpMetrics, HttpObserver
+from octavo.api.invocations import Invocations, Target
 from octavo.api.kv_event_sources import KVEventSources
 from octavo.api.openai.chat import ChatCompletions
+from octavo.api.openai.chat_batch import ChatBatch
 from octavo.api.openai.chat_prompt import ChatPrompt, Template
 from octavo.api.openai.completions import Completions
 from octavo.api.openai.models import ServedModels
@@ -133,13 +135,21 @@ def _operations(
     )
     fingerprint = _fingerprint(llm, version)
     context = RouteContext(llm, generator, models, server, fingerprint)
+    chat, completions = ChatCompletions(context, prompt), Completions(context)
+    targets = [
+        Target(field, operation)
+        for field, route in (("messages", chat), ("prompt", completions))
+        for operation in route.operations()
+    ]
     operations = [
         *health.operations(),
         *KVEventSources(llm).operations(),
         *models.operations(),
-        *ChatCompletions(context, prompt).operations(),
-        *Completions(context).operations(),
+        *chat.operations(),
+        *ChatBatch(context, chat).operations(),
+        *completions.operations(),
         *Tokenize(llm, models, prompt).operations(),
+        *Invocations(targets).operations(),
     ]
     if server.dev_mode:
         operations += Dev(llm).operations()

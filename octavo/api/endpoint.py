@@ -19,21 +19,32 @@ from octavo.errors import RequestError
 MAX_REQUEST_ID_LENGTH = 128
 
 
+#: what the document says of a body: nothing, a type, or one of several
+Described = type | tuple[type, ...] | None
+
+
 class Operation(msgspec.Struct, frozen=True):
-    """One route. `request`, `response` and `event` are msgspec types for the document; a string
-    response is a media type without schema."""
+    """One route. `request`, `response` and `event` are msgspec types for the document, several in
+    a tuple are alternatives; a string response is a media type without schema."""
 
     methods: tuple[str, ...]
     path: str
     handler: Handler
     summary: str
     tag: str
-    request: type | tuple[type, ...] | None = None  # several: any of them
-    response: type | str | None = None
-    event: type | None = None  # of the stream, if the route can stream
+    request: Described = None
+    response: Described | str = None
+    event: Described = None  # of the stream, if the route can stream
     errors: tuple[type[BaseException], ...] = ()
     is_open: bool = False  # needs no key
     path_params: dict[str, str] = {}  # name -> description
+
+
+def types_of(described: Described | str) -> tuple[type, ...]:
+    """The alternatives; none for nothing and for a mere media type."""
+    if described is None or isinstance(described, str):
+        return ()
+    return described if isinstance(described, tuple) else (described,)
 
 
 def request_id(scope: Scope) -> str:

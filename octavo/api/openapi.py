@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.api.endpoint import Operation
+from octavo.api.endpoint import Described, Operation, types_of
 from octavo.api.errors import ErrorResponse, row_of
 
 REF = "#/components/schemas/{name}"
@@ -58,16 +58,14 @@ def openapi_document(
 def _types(operations: Sequence[Operation]) -> list[Any]:
     types: list[Any] = [ErrorResponse]
     for operation in operations:
-        for candidate in (*_requests(operation), operation.response, operation.event):
-            is_type = candidate is not None and not isinstance(candidate, str)
-            if is_type and candidate not in types:
-                types.append(candidate)
+        for described in (operation.request, operation.response, operation.event):
+            types += [found for found in types_of(described) if found not in types]
     return types
 
 
-def _requests(operation: Operation) -> tuple[type, ...]:
-    request = operation.request
-    return () if request is None else request if isinstance(request, tuple) else (request,)
+def _schema(described: Described | str, schema_of: dict[Any, Any]) -> dict[str, Any]:
+    schemas: list[dict[str, Any]] = [schema_of[found] for found in types_of(described)]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def _operation(
@@ -91,12 +89,10 @@ def _operation(
             }
             for parameter, text in operation.path_params.items()
         ]
-    bodies = [schema_of[request] for request in _requests(operation)]
-    if bodies:
-        schema = bodies[0] if len(bodies) == 1 else {"anyOf": bodies}
+    if operation.request is not None:
         described["requestBody"] = {
             "required": True,
-            "content": {"application/json": {"schema": schema}},
+            "content": {"application/json": {"schema": _schema(operation.request, schema_of)}},
         }
     if has_keys and not operation.is_open:
         described["security"] = [{"bearer": []}, {"x-api-key": []}]
@@ -108,10 +104,10 @@ def _responses(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
     if isinstance(operation.response, str):
         content[operation.response] = {"schema": {"type": "string"}}
     elif operation.response is not None:
-        content["application/json"] = {"schema": schema_of[operation.response]}
+        content["application/json"] = {"schema": _schema(operation.response, schema_of)}
     if operation.event is not None:
         content["text/event-stream"] = {
-            "schema": schema_of[operation.event],
+            "schema": _schema(operation.event, schema_of),
             "description": "with `stream`: one such object per `data:` line, then `data: [DONE]`",
         }
     responses: dict[str, Any] = {"200": {"description": "OK", "content": content}}

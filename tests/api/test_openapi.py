@@ -24,7 +24,9 @@ EXPECTED = {
     ("get", "/v1/models"),
     ("get", "/v1/models/{model_id}"),
     ("post", "/v1/chat/completions"),
+    ("post", "/v1/chat/completions/batch"),
     ("post", "/v1/completions"),
+    ("post", "/invocations"),
     ("post", "/tokenize"),
     ("post", "/detokenize"),
 }

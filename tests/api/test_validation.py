@@ -185,6 +185,9 @@ def test_bodies_over_the_limit_are_413() -> None:
         ("POST", "/tokenize", {"prompt": "x"}),
         ("POST", "/tokenize", {"messages": [{"role": "user", "content": "x"}]}),
         ("POST", "/detokenize", {"tokens": [1]}),
+        ("POST", f"{CHAT}/batch", {"messages": [[{"role": "user", "content": "x"}]]}),
+        ("POST", "/invocations", {"messages": [{"role": "user", "content": "x"}]}),
+        ("POST", "/invocations", {"prompt": "x"}),
     ],
 )
 def test_c16_a_wrong_model_is_404_and_an_empty_one_is_fine(

@@ -65,6 +65,9 @@ def test_c10_all_prompt_logprobs(live: Server, path: str) -> None:
         ("/tokenize", {"prompt": "hi"}),
         ("/tokenize", {"messages": user("hi")}),
         ("/detokenize", {"tokens": [1]}),
+        ("/v1/chat/completions/batch", {"messages": [user("hi")]}),
+        ("/invocations", {"messages": user("hi")}),
+        ("/invocations", {"prompt": "hi"}),
     ],
 )
 def test_c16_a_model_that_is_not_served(live: Server, path: str, content: dict[str, Any]) -> None:
@@ -93,7 +96,8 @@ def test_c16_no_other_route_takes_a_model(live: Server) -> None:
         if "requestBody" in method
         and has_model(method["requestBody"]["content"]["application/json"]["schema"])
     }
-    assert found == {CHAT, COMPLETIONS, "/tokenize", "/detokenize"}
+    plain = {"/tokenize", "/detokenize", "/invocations"}
+    assert found == {CHAT, COMPLETIONS, "/v1/chat/completions/batch"} | plain
 
 
 def test_c16_a_model_that_is_not_there(live: Server) -> None:
