@@ -25,6 +25,11 @@ _NAME_CHARACTER = re.compile(r"[\w.:/$@#-]")
 class CallPart(Protocol):
     """See the module."""
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """All fixed texts of the part."""
+        ...
+
     def read(self, reader: Reader, call: CallSink) -> Steps[None]:
         """Uses the part's text.
 
@@ -42,24 +47,46 @@ class Fixed:
     """
 
     def __init__(self, *spellings: str, optional: bool = False) -> None:
-        self.spellings = spellings
+        self.marks = spellings
         self._marks = MarkSet(spellings)
         self._optional = optional
 
     def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
         yield from reader.space()
-        if (yield from reader.mark(self._marks)) is None and not self._optional:
+        if (yield from reader.mark(self._marks)) is not None:
+            return
+        if call.has_arguments:
+            reader.drop_beginning(self._marks)
+        if not self._optional:
             raise Malformed
 
 
 class Name:
-    """The tool's name and a mark after it, which is used (`ends`) or left (`before`)."""
+    """The tool's name and a mark after it, which is used (`ends`) or left (`before`).
 
-    def __init__(self, ends: tuple[str, ...] = (), before: tuple[str, ...] = ()) -> None:
+    Args:
+        id_pattern: the text is an id if it matches; the group `name` is the tool's name.
+        announces: the call is announced here; else by its arguments.
+    """
+
+    def __init__(
+        self,
+        ends: tuple[str, ...] = (),
+        before: tuple[str, ...] = (),
+        *,
+        id_pattern: str | None = None,
+        announces: bool = True,
+    ) -> None:
+        self.marks = ends
         self._marks = MarkSet((*ends, *before))
         self._ends = frozenset(ends)
+        self._id_pattern = re.compile(id_pattern) if id_pattern else None
+        self._announces = announces
 
     def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
+        yield from reader.space()
         name = yield from reader.run(_NAME_CHARACTER, MAX_NAME_CHARACTERS)
         yield from reader.space()
         mark = yield from reader.find(self._marks)
@@ -67,18 +94,59 @@ class Name:
             raise Malformed
         if mark in self._ends:
             reader.take(reader.position + len(mark))
+        match = self._id_pattern.fullmatch(name) if self._id_pattern else None
+        if match is not None:
+            call.call_id, name = name, match["name"]
         call.set_name(name)
-        call.start()
+        if self._announces:
+            call.start()
+
+
+class CallId:
+    """An id after a mark, if the mark is there."""
+
+    def __init__(self, begin: str) -> None:
+        self.marks = (begin,)
+        self._marks = MarkSet(self.marks)
+
+    def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
+        yield from reader.space()
+        if (yield from reader.mark(self._marks)) is not None:
+            call.call_id = yield from reader.run(_NAME_CHARACTER, MAX_NAME_CHARACTERS)
 
 
 class Arguments:
     """Arguments that are one JSON object, passed on as it is written; nothing: no arguments."""
 
+    marks: tuple[str, ...] = ()
+
     def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
+        call.start()
         yield from reader.space()
         if (yield from reader.peek()) == "{":
             yield from read_value(reader, JSON, call.arguments)
             call.has_arguments = True
+
+
+class Either:
+    """One of two forms, told by the first character."""
+
+    def __init__(
+        self, first: str, then: tuple[CallPart, ...], otherwise: tuple[CallPart, ...]
+    ) -> None:
+        self.marks = tuple(mark for part in (*then, *otherwise) for mark in part.marks)
+        self._first = first
+        self._then = then
+        self._otherwise = otherwise
+
+    def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
+        yield from reader.space()
+        is_then = (yield from reader.peek()) == self._first
+        for part in self._then if is_then else self._otherwise:
+            yield from part.read(reader, call)
 
 
 class Envelope:
@@ -95,11 +163,13 @@ class Envelope:
         argument_keys: tuple[str, ...] = ("arguments", "parameters"),
         other_keys: tuple[str, ...] = ("type", "id"),
     ) -> None:
+        self.marks: tuple[str, ...] = ()
         self._name_keys = name_keys
         self._argument_keys = argument_keys
         self._other_keys = other_keys
 
     def read(self, reader: Reader, call: CallSink) -> Steps[None]:
+        """See `CallPart`."""
         yield from reader.space()
         yield from reader.character("{")
         yield from reader.space()

@@ -25,10 +25,11 @@ class CallSink:
         on_reject: called when the text can be no call any more, though it may still be well-formed.
         schemas: parameters of the request's tools by name.
         only_known: names of other tools make the text no call.
+        new_id: makes an id where the text has none; None: the server does.
     """
 
     __slots__ = (
-        "_emit", "_held", "_on_reject", "_on_start", "call_id", "has_arguments", "index",
+        "_emit", "_held", "_new_id", "_on_reject", "_on_start", "call_id", "has_arguments", "index",
         "is_rejected", "is_started", "name", "only_known", "schemas",
     )  # fmt: skip
 
@@ -41,6 +42,7 @@ class CallSink:
         on_start: Callable[[], None],
         on_reject: Callable[[], None],
         only_known: bool,
+        new_id: Callable[[], str] | None = None,
     ) -> None:
         self.index = index
         self.schemas = schemas
@@ -55,6 +57,7 @@ class CallSink:
         self._emit = emit
         self._on_start = on_start
         self._on_reject = on_reject
+        self._new_id = new_id
         self._held: list[str] = []
 
     def set_name(self, name: str) -> None:
@@ -83,6 +86,8 @@ class CallSink:
             return
         self.is_started = True
         self._on_start()
+        if self.call_id is None and self._new_id is not None:
+            self.call_id = self._new_id()
         self._emit(ToolCallStart(self.index, self.name, self.call_id))
         if self._held:
             self._emit(ToolCallArguments(self.index, "".join(self._held)))

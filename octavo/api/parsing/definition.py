@@ -6,12 +6,12 @@ Runs in: API process. Owns: what a definition may say. Knows nothing of: request
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from octavo.api.parsing.call_parts import CallPart, Fixed
+from octavo.api.parsing.call_parts import CallPart
 from octavo.api.parsing.marks import MarkSet
 from octavo.api.parsing.pieces import ReplyParser
 
@@ -31,7 +31,8 @@ class ToolFormat(msgspec.Struct, frozen=True):
         brackets: the calls of a section may stand in [ ].
         only_at_start: calls are looked for only where nothing but whitespace was said before.
         only_known: a call must name a tool of the request (there is no mark that tells a call from
-            other text).
+            other text and the section has none).
+        new_id: makes the id of a call; None: the server does.
     """
 
     call: tuple[CallPart, ...]
@@ -42,12 +43,12 @@ class ToolFormat(msgspec.Struct, frozen=True):
     brackets: bool = False
     only_at_start: bool = False
     only_known: bool = False
+    new_id: Callable[[], str] | None = None
 
     @property
     def marks(self) -> tuple[str, ...]:
         """All fixed texts of the format."""
-        fixed = (part.spellings for part in self.call if isinstance(part, Fixed))
-        return (*self.begins, *self.ends, *(text for texts in fixed for text in texts))
+        return (*self.begins, *self.ends, *(mark for part in self.call for mark in part.marks))
 
 
 class Opening(enum.Enum):

@@ -104,7 +104,7 @@ class MarkedReplyParser:
         assert form.tools is not None
         num_before = self._num_calls
         reader.hold()
-        yield from reader.mark(form.begin_marks)
+        is_marked = (yield from reader.mark(form.begin_marks)) is not None
         in_list = form.tools.brackets and (yield from self._list_begins())
         separators = "," if in_list else form.tools.separators
         while True:
@@ -114,7 +114,7 @@ class MarkedReplyParser:
                 reader.release()
                 self._begin_run()
                 return
-            if not (yield from self._call()):
+            if not (yield from self._call(is_marked)):
                 break
             reader.hold()
         raw = reader.release()
@@ -122,7 +122,7 @@ class MarkedReplyParser:
             self._owes_end = True
             self._begin_run()
             if not raw.strip(f" \t\r\n{separators}"):
-                return
+                raw = raw.strip(separators)  # nobody asked for separators
         self._say(raw)
 
     def _list_begins(self) -> Steps[bool]:
@@ -140,12 +140,18 @@ class MarkedReplyParser:
             if (yield from reader.peek()) != "]":
                 return False
             reader.take(reader.position + 1)
+            if not self._form.end_marks.marks:
+                return True
             yield from reader.space()
         found = yield from reader.mark(self._form.end_marks)
-        return in_list or found is not None
+        return in_list or found is not None or reader.drop_beginning(self._form.end_marks)
 
-    def _call(self) -> Steps[bool]:
-        """One call; False: what is here is none."""
+    def _call(self, is_marked: bool) -> Steps[bool]:
+        """One call; False: what is here is none.
+
+        Args:
+            is_marked: a mark said that calls follow.
+        """
         form, reader = self._form, self._reader
         assert form.tools is not None
         call = CallSink(
@@ -154,7 +160,8 @@ class MarkedReplyParser:
             emit=self._out_append,
             on_start=self._start_call,
             on_reject=lambda: reader.divert(self._say),
-            only_known=form.tools.only_known,
+            only_known=form.tools.only_known and not is_marked,
+            new_id=form.tools.new_id,
         )
         try:
             for part in form.tools.call:

@@ -53,6 +53,10 @@ class MarkSet:
                 return rest[:length]
         return None
 
+    def may_begin(self, text: str) -> bool:
+        """True if a mark begins with the text and is longer."""
+        return text in self._beginnings
+
     def search(self, text: str, position: int, ended: bool) -> tuple[int, str | None]:
         """Where the first mark is, and which; (place, None) if one possibly begins at that place,
         or if none is there and the place is the end of the text."""

@@ -11,8 +11,17 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from octavo.api.parsing.definition import ReasoningFormat, ToolFormat, WholeReplyFormat
-from octavo.api.reasoning_parsers.think_tags import DEEPSEEK_R1, QWEN3, THINK_TAGS
-from octavo.api.tool_parsers.hermes import HERMES
+from octavo.api.reasoning_parsers import tags
+from octavo.api.tool_parsers import pythonic
+from octavo.api.tool_parsers.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
+from octavo.api.tool_parsers.glm import GLM
+from octavo.api.tool_parsers.hermes import HERMES, LONGCAT
+from octavo.api.tool_parsers.json_lists import FUNCTOOLS, GRANITE, INTERNLM, TOOL_CALLS_TAGS
+from octavo.api.tool_parsers.kimi_k2 import KIMI_K2
+from octavo.api.tool_parsers.llama3_json import LLAMA3_JSON
+from octavo.api.tool_parsers.minimax_m2 import MINIMAX_M2
+from octavo.api.tool_parsers.mistral import MISTRAL
+from octavo.api.tool_parsers.qwen3_coder import QWEN3_CODER, SEED_OSS
 from octavo.errors import ConfigError
 from octavo.wording import first_line, shown
 
@@ -21,12 +30,42 @@ ReasoningDefinition = ReasoningFormat | WholeReplyFormat
 _Definition = TypeVar("_Definition")
 
 _tool_parsers: dict[str, ToolDefinition] = {
+    "deepseek_v3": DEEPSEEK_V3,
+    "deepseek_v31": DEEPSEEK_V31,
+    "glm45": GLM,
+    "glm47": GLM,
+    "granite": GRANITE,
+    "granite4": HERMES,
     "hermes": HERMES,
+    "hunyuan_a13b": TOOL_CALLS_TAGS,
+    "internlm": INTERNLM,
+    "jamba": TOOL_CALLS_TAGS,
+    "kimi_k2": KIMI_K2,
+    "lfm2": pythonic.LFM2,
+    "llama3_json": LLAMA3_JSON,
+    "llama4_json": LLAMA3_JSON,
+    "llama4_pythonic": pythonic.LLAMA4_PYTHONIC,
+    "longcat": LONGCAT,
+    "minimax_m2": MINIMAX_M2,
+    "mistral": MISTRAL,
+    "olmo3": pythonic.OLMO3,
+    "phi4_mini_json": FUNCTOOLS,
+    "pythonic": pythonic.PYTHONIC,
+    "qwen3_coder": QWEN3_CODER,
+    "qwen3_json": HERMES,
+    "qwen3_xml": QWEN3_CODER,
+    "seed_oss": SEED_OSS,
+    "step3p5": QWEN3_CODER,
 }
 _reasoning_parsers: dict[str, ReasoningDefinition] = {
-    "deepseek_r1": DEEPSEEK_R1,
-    "qwen3": QWEN3,
-    "think": THINK_TAGS,
+    "deepseek_r1": tags.DEEPSEEK_R1,
+    "granite": tags.GRANITE,
+    "mistral": tags.MISTRAL,
+    "olmo3": tags.DEEPSEEK_R1,
+    "qwen3": tags.QWEN3,
+    "seed_oss": tags.SEED_OSS,
+    "step3p5": tags.ALWAYS_THINK,
+    "think": tags.THINK_TAGS,
 }
 
 

@@ -110,6 +110,14 @@ class Reader:
             self.take(self.position + len(found))
         return found
 
+    def drop_beginning(self, marks: MarkSet) -> bool:
+        """Uses the rest of a text that was cut off within a mark."""
+        rest = self.text[self.position :]
+        if not (self.ended and rest and marks.may_begin(rest)):
+            return False
+        self.take(len(self.text))
+        return True
+
     def find(self, marks: MarkSet) -> Steps[str | None]:
         """The mark that stands here, not used."""
         while True:

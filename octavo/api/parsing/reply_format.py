@@ -98,11 +98,11 @@ def _call_ends(tools: ToolFormat) -> list[Fixed]:
     for part in reversed(tools.call):
         if not isinstance(part, Fixed):
             break
-        ends.insert(0, Fixed(*part.spellings, optional=True))
+        ends.insert(0, Fixed(*part.marks, optional=True))
     return ends
 
 
 def _stops(tools: ToolFormat, call_ends: list[Fixed]) -> set[str]:
     marks = {*tools.begins, *tools.ends}
-    marks.update(spelling for part in call_ends for spelling in part.spellings)
+    marks.update(mark for part in call_ends for mark in part.marks)
     return marks

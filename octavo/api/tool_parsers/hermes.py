@@ -13,3 +13,6 @@ from octavo.api.parsing.call_parts import Envelope
 from octavo.api.parsing.definition import ToolFormat
 
 HERMES = ToolFormat(begins=("<tool_call>",), call=(Envelope(),), ends=("</tool_call>",))
+LONGCAT = ToolFormat(
+    begins=("<longcat_tool_call>",), call=(Envelope(),), ends=("</longcat_tool_call>",)
+)

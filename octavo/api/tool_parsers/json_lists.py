@@ -1,0 +1,24 @@
+"""Formats with one JSON list of calls, or one object for one call, after a mark:
+
+    <tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris"}}]</tool_calls>
+
+Runs in: API process. Knows nothing of: requests, texts.
+"""
+
+from __future__ import annotations
+
+from octavo.api.parsing.call_parts import Envelope
+from octavo.api.parsing.definition import ToolFormat
+
+#: Granite 3.0 and 3.1
+GRANITE = ToolFormat(begins=("<|tool_call|>", "<tool_call>"), brackets=True, call=(Envelope(),))
+#: Jamba, Hunyuan A13B
+TOOL_CALLS_TAGS = ToolFormat(
+    begins=("<tool_calls>",), brackets=True, call=(Envelope(),), ends=("</tool_calls>",)
+)
+#: Phi 4 mini
+FUNCTOOLS = ToolFormat(begins=("functools",), brackets=True, call=(Envelope(),))
+#: InternLM 2 and 2.5
+INTERNLM = ToolFormat(
+    begins=("<|action_start|><|plugin|>",), call=(Envelope(),), ends=("<|action_end|>",)
+)
