@@ -19,6 +19,7 @@ from octavo.api.parsing.marks import MarkSet
 from octavo.api.parsing.reader import Malformed, Reader, Steps
 from octavo.api.parsing.values import JSON, Notation, ValueScanner
 
+_ESCAPE = re.compile(r"\\(?:u(?![dD])[0-9a-fA-F]{4}|[^u])")
 _NAME_CHARACTER = re.compile(r"[\w.:/$@#-]")
 
 
@@ -223,7 +224,7 @@ def _string_arguments(reader: Reader, call: CallSink) -> Steps[None]:
 
     def decode(fragments: list[str]) -> None:
         nonlocal is_empty
-        text = "".join(map(_decoded_fragment, fragments))
+        text = "".join(map(_decoded, fragments))
         is_empty = is_empty and not text
         call.arguments(text)
 
@@ -232,14 +233,14 @@ def _string_arguments(reader: Reader, call: CallSink) -> Steps[None]:
         call.arguments("{}")
 
 
-def _decoded_fragment(fragment: str) -> str:
-    """What a scanner has written of a string at once: plain text, one escape, or a quote."""
-    if fragment == '"':
-        return ""
-    if not fragment.startswith("\\") or fragment[1:3] in ("ud", "uD"):
-        return fragment
-    decoded: str = json.loads(f'"{fragment}"')
-    return decoded
+def _decoded(fragment: str) -> str:
+    """What a scanner has written of a string at once: whole escapes and other text, or a quote."""
+    return "" if fragment == '"' else _ESCAPE.sub(_unescaped, fragment)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    text: str = json.loads(f'"{match[0]}"')
+    return text
 
 
 def read_value(reader: Reader, notation: Notation, emit: Callable[[str], None]) -> Steps[None]:

@@ -11,14 +11,14 @@ Runs in: API process. Owns: the two notations. Knows nothing of: calls, marks, s
 
 from __future__ import annotations
 
-import enum
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_OPENINGS = re.compile(r"\[+|\(+")
 _WORD = re.compile(r"[A-Za-z_]+")
 _NUMBER_RUN = re.compile(r"[-+0-9.eE]+")
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
@@ -62,140 +62,149 @@ PYTHON = Notation(
 )  # fmt: skip
 
 _PLAIN = {
-    '"': re.compile(r'[^"\\\x00-\x1f]+'),
+    '"': re.compile(r'(?:[^"\\\x00-\x1f]|\\["\\/bfnrt])+'),
     "'": re.compile(r"[^'\"\\\x00-\x1f]+"),
 }
-
-
-class State(enum.Enum):
-    """What may come next."""
-
-    VALUE = enum.auto()
-    FIRST_ITEM = enum.auto()
-    FIRST_KEY = enum.auto()
-    KEY = enum.auto()
-    COLON = enum.auto()
-    AFTER = enum.auto()
-    STRING = enum.auto()
-    ESCAPE = enum.auto()
-    NUMBER = enum.auto()
-    WORD = enum.auto()
-    DONE = enum.auto()
-    FAILED = enum.auto()
+_PYTHON_PLAIN = re.compile(r'[^"\\\x00-\x1f]+')
 
 
 class ValueScanner:
-    """Reads one value.
+    """Reads one value; see the module."""
 
-    Args:
-        state, stack: to begin inside of a container; `stack` has the brackets that are open.
-    """
+    __slots__ = (
+        "_is_key", "_is_python", "_notation", "_owes_comma", "_plain", "_quote", "_stack", "_step",
+        "_token", "has_failed", "is_done",
+    )  # fmt: skip
 
-    __slots__ = ("_is_key", "_notation", "_owes_comma", "_quote", "_stack", "_token", "state")
-
-    def __init__(
-        self, notation: Notation = JSON, state: State = State.VALUE, stack: str = ""
-    ) -> None:
-        self.state = state
+    def __init__(self, notation: Notation = JSON) -> None:
+        self.is_done = False
+        self.has_failed = False
         self._notation = notation
-        self._stack = list(stack)
+        self._is_python = notation.is_python
+        self._step: Callable[[str, int, list[str]], int] = self._value
+        self._stack: list[str] = []
         self._token: list[str] = []
         self._quote = ""
+        self._plain = _PYTHON_PLAIN
         self._is_key = False
         self._owes_comma = False  # in Python a comma may be the last one
 
-    @property
-    def is_done(self) -> bool:
-        """The value is complete."""
-        return self.state is State.DONE
-
-    @property
-    def has_failed(self) -> bool:
-        """It is no value."""
-        return self.state is State.FAILED
-
     def scan(self, text: str, position: int, out: list[str]) -> int:
         """Reads on, appends to `out`, and says up to where: the end of `text`, the end of the value
-        (`state` is DONE), or the first character that cannot be (FAILED)."""
-        while position < len(text):
-            match self.state:
-                case State.STRING:
-                    position = self._string(text, position, out)
-                case State.ESCAPE:
-                    position = self._escape(text, position, out)
-                case State.NUMBER:
-                    position = self._number(text, position, out)
-                case State.WORD:
-                    position = self._word(text, position, out)
-                case State.DONE | State.FAILED:
-                    break
-                case _:
-                    position = self._structure(text, position, out)
+        (`is_done`), or the first character that cannot be (`has_failed`)."""
+        end = len(text)
+        while position < end and not (self.is_done or self.has_failed):
+            position = self._step(text, position, out)
         return position
 
     def finish(self, out: list[str]) -> None:
         """The text has ended: a number or a constant may be complete; else the value is not."""
-        if self.state is State.NUMBER:
+        if self._step == self._number:
             self._end_number(out)
-        elif self.state is State.WORD:
+        elif self._step == self._word:
             self._end_word(out)
 
-    def _structure(self, text: str, position: int, out: list[str]) -> int:
+    # --- between the parts of a container
+
+    def _space(self, text: str, position: int, out: list[str]) -> int:
         match = _SPACE.match(text, position)
         assert match is not None
-        if match.end() > position:
-            if not self._notation.is_python:
-                out.append(match[0])
-            position = match.end()
-            if position == len(text):
-                return position
-        character = text[position]
-        state = self.state
-        if state is State.AFTER:
-            return self._after(character, position, out)
-        if state is State.COLON:
-            return self._colon(character, position, out)
-        if state in (State.FIRST_KEY, State.KEY):
-            if character in self._notation.quotes:
-                return self._begin_string(character, position, out, is_key=True)
-            if state is State.FIRST_KEY or self._notation.is_python:
-                return self._close(character, position, out)
-            return self._fail(position)
-        return self._value(character, position, out)
+        if match.end() > position and not self._is_python:
+            out.append(match[0])
+        return match.end()
 
-    def _value(self, character: str, position: int, out: list[str]) -> int:
-        notation = self._notation
-        if character in notation.quotes:
+    def _value(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        character = text[position]
+        if character in self._notation.quotes:
             return self._begin_string(character, position, out, is_key=False)
-        if character in notation.closings:
+        if character in self._notation.closings:
+            return self._begin_container(text, position, out)
+        if character in "-0123456789" or (self._is_python and character in "+."):
             self._pay_comma(out)
-            self._stack.append(character)
-            is_object = character == "{"
-            self.state = State.FIRST_KEY if is_object else State.FIRST_ITEM
-            out.append("{" if is_object else "[")
-            return position + 1
-        if character in "-0123456789" or (notation.is_python and character in "+."):
-            self._pay_comma(out)
-            self.state = State.NUMBER
+            self._step = self._number
             return position
         if character.isascii() and character.isalpha():
             self._pay_comma(out)
-            self.state = State.WORD
+            self._step = self._word
             return position
-        can_close = self.state is State.FIRST_ITEM or notation.is_python
-        if can_close and self._stack and self._stack[-1] != "{":
+        if self._is_python and self._stack and self._stack[-1] != "{":
             return self._close(character, position, out)
         return self._fail(position)
 
-    def _after(self, character: str, position: int, out: list[str]) -> int:
-        if character == ",":
-            self.state = State.KEY if self._stack[-1] == "{" else State.VALUE
-            if self._notation.is_python:
-                self._owes_comma = True
-            else:
-                out.append(",")
+    def _begin_container(self, text: str, position: int, out: list[str]) -> int:
+        character = text[position]
+        self._pay_comma(out)
+        if character == "{":
+            self._stack.append(character)
+            self._step = self._first_key
+            out.append("{")
             return position + 1
-        return self._close(character, position, out)
+        match = _OPENINGS.match(text, position)
+        assert match is not None
+        self._stack.extend(match[0])
+        self._step = self._first_item
+        out.append("[" * len(match[0]))
+        return match.end()
+
+    def _first_item(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        if text[position] in ")]":
+            return self._close(text[position], position, out)
+        self._step = self._value
+        return position
+
+    def _first_key(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        if text[position] == "}":
+            return self._close("}", position, out)
+        self._step = self._key
+        return position
+
+    def _key(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        character = text[position]
+        if character in self._notation.quotes:
+            return self._begin_string(character, position, out, is_key=True)
+        if self._is_python:
+            return self._close(character, position, out)
+        return self._fail(position)
+
+    def _colon(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        if text[position] != ":":
+            return self._fail(position)
+        self._step = self._value
+        out.append(": " if self._is_python else ":")
+        return position + 1
+
+    def _after(self, text: str, position: int, out: list[str]) -> int:
+        position = self._space(text, position, out)
+        if position == len(text):
+            return position
+        if text[position] != ",":
+            return self._close(text[position], position, out)
+        self._step = self._key if self._stack[-1] == "{" else self._value
+        if self._is_python:
+            self._owes_comma = True
+        else:
+            out.append(",")
+        return position + 1
+
+    def _pay_comma(self, out: list[str]) -> None:
+        if self._owes_comma:
+            out.append(", ")
+            self._owes_comma = False
 
     def _close(self, character: str, position: int, out: list[str]) -> int:
         if not self._stack or character != self._notation.closings[self._stack[-1]]:
@@ -206,35 +215,29 @@ class ValueScanner:
         self._end_value()
         return position + 1
 
-    def _colon(self, character: str, position: int, out: list[str]) -> int:
-        if character != ":":
-            return self._fail(position)
-        self.state = State.VALUE
-        out.append(": " if self._notation.is_python else ":")
-        return position + 1
-
-    def _pay_comma(self, out: list[str]) -> None:
-        if self._owes_comma:
-            out.append(", ")
-            self._owes_comma = False
-
     def _fail(self, position: int) -> int:
-        self.state = State.FAILED
+        self.has_failed = True
         return position
 
     def _end_value(self) -> None:
-        self.state = State.AFTER if self._stack else State.DONE
+        if self._stack:
+            self._step = self._after
+        else:
+            self.is_done = True
+
+    # --- strings
 
     def _begin_string(self, quote: str, position: int, out: list[str], *, is_key: bool) -> int:
         self._pay_comma(out)
         out.append('"')
         self._quote = quote
+        self._plain = _PYTHON_PLAIN if self._is_python and quote == '"' else _PLAIN[quote]
         self._is_key = is_key
-        self.state = State.STRING
+        self._step = self._string
         return position + 1
 
     def _string(self, text: str, position: int, out: list[str]) -> int:
-        match = _PLAIN[self._quote].match(text, position)
+        match = self._plain.match(text, position)
         if match is not None:
             out.append(match[0])
             position = match.end()
@@ -244,11 +247,11 @@ class ValueScanner:
         if character == self._quote:
             out.append('"')
             if self._is_key:
-                self.state = State.COLON
+                self._step = self._colon
             else:
                 self._end_value()
         elif character == "\\":
-            self.state = State.ESCAPE
+            self._step = self._escape
             self._token = ["\\"]
         else:  # a control character, or the other quote
             out.append(json_escaped(character))
@@ -264,7 +267,7 @@ class ValueScanner:
                 return self._end_escape(position, out)
             return position + 1
         if character not in "0123456789abcdefABCDEF":
-            out.append(json_escaped("".join(token)) if self._notation.is_python else "".join(token))
+            out.append(json_escaped("".join(token)) if self._is_python else "".join(token))
             return self._fail(position)
         token.append(character)
         if len(token) == 2 + self._num_digits(token[1]):
@@ -272,7 +275,7 @@ class ValueScanner:
         return position + 1
 
     def _num_digits(self, letter: str) -> int:
-        if self._notation.is_python:
+        if self._is_python:
             return _PYTHON_ESCAPE_DIGITS.get(letter, 0)
         return 4 if letter == "u" else 0
 
@@ -280,7 +283,7 @@ class ValueScanner:
         token = "".join(self._token)
         self._token = []
         letter = token[1]
-        if not self._notation.is_python:
+        if not self._is_python:
             out.append(token)
             if letter not in '"\\/bfnrtu':
                 return self._fail(position + 1)
@@ -291,8 +294,10 @@ class ValueScanner:
             out.append(_json_character(code))
         else:
             out.append(json_escaped(_PYTHON_ESCAPES.get(letter, token)))
-        self.state = State.STRING
+        self._step = self._string
         return position + 1
+
+    # --- numbers and constants
 
     def _number(self, text: str, position: int, out: list[str]) -> int:
         match = _NUMBER_RUN.match(text, position)
@@ -300,7 +305,7 @@ class ValueScanner:
             self._end_number(out)
             return position
         self._token.append(match[0])
-        if not self._notation.is_python:
+        if not self._is_python:
             out.append(match[0])
         return match.end()
 
@@ -308,21 +313,14 @@ class ValueScanner:
         token = "".join(self._token)
         self._token = []
         is_json = _JSON_NUMBER.fullmatch(token) is not None
-        if not self._notation.is_python:
-            if is_json:
-                self._end_value()
-            else:
-                self.state = State.FAILED
-            return
-        if is_json:
-            out.append(token)
-        elif _PYTHON_NUMBER.fullmatch(token):
-            out.append(_json_number(token))
+        if self._is_python:
+            is_python = is_json or _PYTHON_NUMBER.fullmatch(token) is not None
+            out.append(_json_number(token) if is_python and not is_json else token)
+            self.has_failed = not is_python
         else:
-            out.append(token)
-            self.state = State.FAILED
-            return
-        self._end_value()
+            self.has_failed = not is_json
+        if not self.has_failed:
+            self._end_value()
 
     def _word(self, text: str, position: int, out: list[str]) -> int:
         match = _WORD.match(text, position)
@@ -340,11 +338,10 @@ class ValueScanner:
         word = "".join(self._token)
         self._token = []
         written = self._notation.word_to_json.get(word)
+        out.append(word if written is None else written)
         if written is None:
-            out.append(word)
-            self.state = State.FAILED
+            self.has_failed = True
         else:
-            out.append(written)
             self._end_value()
 
 
