@@ -11,6 +11,7 @@ Knows nothing of: sockets, blocks, queues.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -30,6 +31,8 @@ from octavo.messages.kv_events import (
     KVCacheEvent,
     KVEventBatch,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class KVEventSink(Protocol):
@@ -139,7 +142,10 @@ class KVEventLog:
         """See `KVEventSink`."""
         if self._events:
             events, self._events = self._events, []
-            self._publisher.publish(KVEventBatch(time.time(), events, self._rank))
+            try:
+                self._publisher.publish(KVEventBatch(time.time(), events, self._rank))
+            except Exception:  # who listens is no reason for requests to end
+                logger.exception("KV events: a batch of %d events is lost.", len(events))
 
     def _external(self, block_hash: bytes) -> ExternalHash:
         return int.from_bytes(block_hash[-8:], "big") if self._use_int_hashes else block_hash

@@ -325,7 +325,7 @@ class Scheduler:
         if end is None:
             return None
         if end.error is not None:
-            self._refuse(GrammarFailure(request.request_id, end.error))
+            self._refuse(GrammarFailure(request.request_id, end.error, end.is_request_error))
         # an end token that `ignore_eos` lets through is no text
         output.is_complete = request.all_token_ids[-1] not in request.message.eos_token_ids
         return FinishReason.STOP, None

@@ -19,7 +19,7 @@ class RowsFailed(Exception):
         errors: by logit row of the step.
     """
 
-    def __init__(self, errors: Mapping[int, Exception]) -> None:
+    def __init__(self, errors: Mapping[int, BaseException]) -> None:
         super().__init__(f"{len(errors)} rows failed")
         self.errors = errors
 
@@ -62,7 +62,9 @@ class GuardedHook:
         if self._interrupt is not None:
             raise self._interrupt
 
-    def _fail(self, errors: Mapping[int, Exception], first_row: int, logits: Float32Array) -> None:
+    def _fail(
+        self, errors: Mapping[int, BaseException], first_row: int, logits: Float32Array
+    ) -> None:
         # the sampler draws nothing from a row that is not finite
         logits[[row - first_row for row in errors]] = np.nan
         self._output.hook_errors.update(errors)

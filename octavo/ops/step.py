@@ -190,7 +190,7 @@ class SampleOutputArrays:
     HOOK_FAILED = 3
 
     def __init__(self, max_logits: int) -> None:
-        self.hook_errors: dict[int, Exception] = {}  # why rows have HOOK_FAILED
+        self.hook_errors: dict[int, BaseException] = {}  # why rows have HOOK_FAILED
         self.sampled: Int32Array = np.zeros(max_logits, np.int32)
         self.status: Int32Array = np.zeros(max_logits, np.int32)
         self.max_logprobs = -1  # -1: no row asks

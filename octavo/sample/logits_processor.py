@@ -25,6 +25,9 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from octavo.config.engine import ModelConfig
 from octavo.errors import ConfigError
 from octavo.ops.step import Float32Array
@@ -82,14 +85,18 @@ class RequestProcessors:
         self._output_token_ids.append(token_id)
 
     def apply(self, logits: Float32Array) -> None:
-        """Changes the logits [vocab_size] of the next token in place."""
+        """Changes the logits [vocab_size] of the next token in place.
+
+        Raises:
+            Exception: a processor failed, or returned something else than logits.
+        """
         for processor, takes_prompt in self._processors:
             if takes_prompt:
                 result = processor(self._prompt_token_ids, self._output_token_ids, logits)
             else:
                 result = processor(self._output_token_ids, logits)
             if result is not None and result is not logits:
-                logits[:] = result
+                logits[:] = _checked(result, logits)
 
 
 def load_logits_processors(names: Sequence[str]) -> list[type[LogitsProcessor]]:
@@ -129,6 +136,17 @@ def _load(name: str) -> type[LogitsProcessor]:
             f"--logits-processors {name}: must be a class derived from "
             "octavo.sample.logits_processor.LogitsProcessor"
         )
+    return found
+
+
+def _checked(result: object, logits: Float32Array) -> npt.NDArray[np.generic]:
+    """What a processor returned; numpy would spread a single number over all tokens, and drop the
+    imaginary part of a complex one."""
+    found = np.asarray(result)
+    if found.shape != logits.shape:
+        raise ValueError(f"it returned shape {found.shape}, must be {logits.shape}")
+    if found.dtype.kind not in "fiu":
+        raise TypeError(f"it returned {found.dtype} values, must be real numbers")
     return found
 
 

@@ -31,14 +31,16 @@ class StepHook:
         Raises:
             RowsFailed: of processors that raised; the other rows are done.
         """
-        errors: dict[int, Exception] = {}
+        errors: dict[int, BaseException] = {}
         for index, row_logits in enumerate(logits):
             processors = self._row_to_processors.get(first_row + index)
             if processors is None:
                 continue
             try:
                 processors.apply(row_logits)
-            except Exception as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # foreign code: it may exit, or panic in a library
                 logger.exception("A logits processor failed.")
                 errors[first_row + index] = error
         if errors:

@@ -24,6 +24,7 @@ class GrammarEnd(msgspec.Struct, frozen=True):
     """A request ends for its grammar: the output is complete, or `error` says what went wrong."""
 
     error: str | None = None
+    is_request_error: bool = True  # False: our side
 
 
 class GrammarFailure(msgspec.Struct, frozen=True):

@@ -29,12 +29,16 @@ class PreparedStep:
     """A step whose arrays are filled, and the arrays for what comes out.
 
     They are used again, `depth` steps later.
+
+    Attributes:
+        failed: requests that could not be set up, with the reason.
     """
 
-    __slots__ = ("batch", "output")
+    __slots__ = ("batch", "failed", "output")
 
     def __init__(self, batch: InputBatch, max_logits: int) -> None:
         self.batch = batch
+        self.failed: dict[str, str] = {}
         self.output = SampleOutputArrays(max_logits)
 
 
@@ -69,6 +73,7 @@ class ModelRunner:
         self._states.update(scheduled)
         step = self._steps.pop(0)
         self._steps.append(step)
+        step.failed = self._states.take_failed()
         batch = step.batch
         batch.prepare(scheduled)
         step.output.reserve_logprobs(batch.step.num_logits, batch.max_logprobs)
@@ -98,6 +103,8 @@ class ModelRunner:
         backend_s = time.perf_counter() - start_s
         result = collect_output(batch, output)
         result.backend_s = backend_s
+        if prepared.failed:
+            result.failed = {**(result.failed or {}), **prepared.failed}
         return result
 
     def execute_model(self, scheduled: SchedulerOutput) -> ModelRunnerOutput:

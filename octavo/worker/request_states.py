@@ -11,6 +11,7 @@ Runs in: workers. Owns: the rows. Knows nothing of: devices, models, queues.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,9 @@ import numpy as np
 from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import Int32Array
 from octavo.sample.sampling_rows import SamplingRows
+from octavo.wording import first_line
+
+logger = logging.getLogger(__name__)
 
 
 class RequestStates:
@@ -56,6 +60,7 @@ class RequestStates:
         self.num_prepared = 0  # steps, whichever arrays they are prepared in
         self._unsettled: tuple[Int32Array, Int32Array] | None = None
         self._is_resumed = np.zeros(max_requests, bool)
+        self._failed: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._id_to_row)
@@ -70,6 +75,13 @@ class RequestStates:
             self._add(new)
         for request_id, block_ids in step.new_block_ids.items():
             self._extend_blocks(self._id_to_row[request_id], block_ids)
+
+    def take_failed(self) -> dict[str, str]:
+        """Requests whose sampling could not be set up since the last call, with the reason. They
+        have rows until the scheduler takes them back, and what is computed in these means nothing.
+        """
+        failed, self._failed = self._failed, {}
+        return failed
 
     def rows(self, request_ids: Sequence[str]) -> Int32Array:
         """[R] the rows of these requests."""
@@ -124,14 +136,22 @@ class RequestStates:
         self._is_resumed[row] = num_tokens > num_prompt_tokens
         self._num_blocks[row] = [0] * len(self.block_tables)
         self._extend_blocks(row, new.block_ids)
-        self.sampling.add(
-            row,
-            new.request_id,
-            new.sampling_params,
-            prompt_token_ids=new.token_ids[:num_prompt_tokens],
-            output_token_ids=new.token_ids[num_prompt_tokens:],
-            eos_token_ids=new.eos_token_ids,
-        )
+        try:
+            self.sampling.add(
+                row,
+                new.request_id,
+                new.sampling_params,
+                prompt_token_ids=new.token_ids[:num_prompt_tokens],
+                output_token_ids=new.token_ids[num_prompt_tokens:],
+                eos_token_ids=new.eos_token_ids,
+            )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # foreign code: a logits processor that may do anything
+            logger.exception("The sampling of a request could not be set up.")
+            self._failed[new.request_id] = (
+                f"its sampling could not be set up: {type(error).__name__}: {first_line(error)}"
+            )
 
     def _extend_blocks(self, row: int, block_ids: list[list[int]]) -> None:
         for group, ids in enumerate(block_ids):

@@ -57,6 +57,7 @@ class FakeBackend:
         self.gate.set()
         self.begun = threading.Event()
         self.fails_at = fails_at
+        self.made: type[FakeCompiled] = FakeCompiled
 
     def compile(self, grammar: Grammar) -> FakeCompiled:
         self.compiled.append(grammar.text)
@@ -66,7 +67,7 @@ class FakeBackend:
             raise GrammarError("it is bad")
         if grammar.text.startswith("bug"):
             raise ZeroDivisionError("a bug")
-        return FakeCompiled(len(grammar.text), self.fails_at)
+        return self.made(len(grammar.text), self.fails_at)
 
     def check(self, grammar: Grammar) -> None:
         self.checked.append(grammar.text)

@@ -319,6 +319,22 @@ def test_a_step_is_a_batch_and_a_step_that_names_nothing_is_none() -> None:
     assert len(publisher.subscriber.names) == 3
 
 
+def test_a_publisher_that_fails_is_no_reason_for_a_request_to_end() -> None:
+    class Broken(FakePublisher):
+        def publish(self, batch: object) -> None:
+            raise ZeroDivisionError("a bug")
+
+    core, _ = engine(Broken())
+    core.add_request(core_request("a", list(range(40)), max_tokens=3))
+    outputs = []
+    while core.has_work:
+        said = core.step()
+        assert said is not None
+        outputs += said.outputs
+    assert [output.error for output in outputs] == [None] * 3
+    assert core.reset_prefix_cache()
+
+
 def test_a_step_that_fails_takes_back_what_it_stored() -> None:
     publisher = FakePublisher()
     core, executor = engine(publisher)

@@ -69,3 +69,30 @@ def test_processors_run_in_order_and_see_the_tokens_so_far() -> None:
     under_test.append(5)
     under_test.apply(logits)
     assert seen == [[1], [7, 8, 1], [1, 5], [7, 8, 1, 5]]
+
+
+@pytest.mark.parametrize(
+    ("returned", "error"),
+    [
+        (np.float32(3), "shape"),
+        (np.zeros(1, np.float32), "shape"),
+        (np.zeros((1, 2), np.float32), "shape"),
+        (np.zeros(3, np.float32), "shape"),
+        (np.zeros(2, np.complex64), "complex64 values"),
+        (["x", "y"], "values, must be real"),
+        ([None, 1], "values, must be real"),
+    ],
+)
+def test_what_is_no_row_of_logits_is_refused(returned: object, error: str) -> None:
+    logits = np.array([1, 2], np.float32)
+    under_test = RequestProcessors([lambda output, logits: returned], [7], [])  # type: ignore[list-item,return-value]
+    with pytest.raises((ValueError, TypeError), match=error):
+        under_test.apply(logits)
+    assert logits.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("returned", [[3, 4], np.array([3, 4]), np.array([3.0, 4.0])])
+def test_any_real_numbers_may_be_returned(returned: object) -> None:
+    logits = np.array([1, 2], np.float32)
+    RequestProcessors([lambda output, logits: returned], [7], []).apply(logits)  # type: ignore[list-item,return-value]
+    assert logits.tolist() == [3, 4]

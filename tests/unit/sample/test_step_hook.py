@@ -59,6 +59,22 @@ def test_a_failure_is_that_of_its_request_alone() -> None:
     assert set(output.sampled[others]) == {9}
 
 
+def test_foreign_code_may_even_exit() -> None:
+    class Leave(LogitsProcessor):
+        def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+            def process(output_token_ids: Sequence[int], logits: Float32Array) -> None:
+                raise SystemExit(3)
+
+            return None if params.extra_args is None else process
+
+    output = drawn([case(), case({"leave": 1}), case()], [Leave(model_config())])
+    assert output.status.tolist()[:3] == [
+        SampleOutputArrays.OK,
+        SampleOutputArrays.HOOK_FAILED,
+        SampleOutputArrays.OK,
+    ]
+
+
 def test_processors_come_after_masks_and_before_bans_and_penalties() -> None:
     cases = [
         case({"favoured_token": 9}, allowed_token_ids=[3, 4]),  # -inf + 1000 stays -inf

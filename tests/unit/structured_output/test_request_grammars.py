@@ -15,7 +15,7 @@ from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.structured_output.manager import GrammarEnd
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.structured_output.vocabulary import byte_vocabulary
-from tests.fakes.fake_grammars import FakeBackend
+from tests.fakes.fake_grammars import FakeBackend, FakeCompiled, FakeMatcher
 from tests.fakes.requests import core_request
 
 LIMIT_S = 5
@@ -173,6 +173,59 @@ def test_a_mask_that_cannot_be_made_ends_its_request_alone() -> None:
     assert "too much work" in str(end.error)
     assert rig.grammars.accept("other", [1]) is None
     rig.grammars.close()
+
+
+@pytest.mark.parametrize("where", ["accept", "is_complete"])
+def test_a_matcher_that_breaks_ends_its_request_alone(rig: Rig, where: str) -> None:
+    rig.add("broken")
+    rig.add("other")
+
+    def fails(*args: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    class Broken(FakeMatcher):
+        pass
+
+    setattr(Broken, where, property(fails) if where == "is_complete" else fails)
+    rig.grammars._requests["broken"].matcher = Broken(3, None)
+    end = rig.grammars.accept("broken", [1])
+    assert end is not None
+    assert not end.is_request_error
+    assert end.error == "The grammar could not be advanced: ZeroDivisionError: a bug."
+    assert rig.grammars.accept("other", [1]) is None
+
+
+def test_a_mask_that_breaks_is_our_mistake(rig: Rig) -> None:
+    class Broken(FakeMatcher):
+        def fill_mask(self, address: int, num_bytes: int) -> None:
+            raise ZeroDivisionError("a bug")
+
+    rig.add("broken")
+    rig.grammars._requests["broken"].matcher = Broken(3, None)
+    rig.masks("broken")
+    end = rig.grammars.accept("broken", [1])
+    assert end is not None
+    assert not end.is_request_error
+    assert "ZeroDivisionError: a bug" in str(end.error)
+
+
+def test_a_grammar_that_cannot_be_started_is_a_failure(rig: Rig) -> None:
+    class Broken(FakeCompiled):
+        def start(self) -> FakeMatcher:
+            raise ZeroDivisionError("a bug")
+
+    rig.backend.gate.clear()
+    rig.add("broken", "abc", wait=False)
+    rig.backend.made = Broken
+    rig.backend.gate.set()
+    rig.grammars._requests["broken"].job.future.result(LIMIT_S)
+    for _ in range(2):  # it is asked again with every step
+        assert not rig.grammars.is_ready("broken")
+    (failure,) = rig.grammars.take_failures()
+    assert not failure.is_request_error
+    assert failure.error == "The grammar could not be started: ZeroDivisionError: a bug."
+    rig.grammars.forget("broken")
+    assert rig.grammars.take_failures() == ()
 
 
 def test_masks_may_be_awaited_after_their_request_has_gone(rig: Rig) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
 
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from octavo.sample.logits_processor import LogitsProcessor
 from octavo.sample.sampling_rows import SamplingRows
 from octavo.sampling_params import SamplingParams
 from octavo.worker.input_batch import InputBatch
@@ -33,10 +34,15 @@ class Known:
 class Rig:
     """A runner with everything it stands on; requests are driven by name."""
 
-    def __init__(self, num_groups: int = 1) -> None:
+    def __init__(self, num_groups: int = 1, processors: Sequence[LogitsProcessor] = ()) -> None:
         self.network = FakeNetwork()
         self.states = RequestStates(
-            SamplingRows(max_requests=MAX_REQUESTS, vocab_size=VOCAB_SIZE, engine_seed=0),
+            SamplingRows(
+                max_requests=MAX_REQUESTS,
+                vocab_size=VOCAB_SIZE,
+                engine_seed=0,
+                processors=processors,
+            ),
             max_requests=MAX_REQUESTS,
             max_model_len=64,
             num_groups=num_groups,

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from octavo.messages.step import NewRequestData, SchedulerOutput
 from octavo.ops.step import SampleOutputArrays
+from octavo.sample.logits_processor import LogitsProcessor, RequestLogitsProcessor
 from octavo.sampling_params import SamplingParams
 from octavo.worker.model_runner import StepAborted
 from tests.fakes.fake_network import next_token
+from tests.fakes.model_config import model_config
 from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Known, Rig, new, running
 
 
@@ -60,6 +62,35 @@ def test_a_row_may_be_given_away_while_its_last_step_computes(rig: Rig) -> None:
     rig.runner.prepare(SchedulerOutput([], {}, {"young": 1}, 1, []))
     seen = rig.batches[0].sampling.seen_ids.tolist()
     assert sorted(seen) == sorted({20, 21, next_token(21, 1)})  # nothing of the old one
+
+
+class Refuses(LogitsProcessor):
+    """Fails with the first of some requests' tokens, and in its own way."""
+
+    def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
+        error = (params.extra_args or {}).get("error")
+        if error is not None:
+            raise error("as asked")
+        return None
+
+
+@pytest.mark.parametrize("error", [ValueError, MemoryError, SystemExit])
+def test_a_request_that_cannot_be_set_up_fails_alone(
+    make_rig: Callable[..., Rig], error: type[BaseException]
+) -> None:
+    rig = make_rig(processors=[Refuses(model_config())])
+    bad = SamplingParams(temperature=0.0, extra_args={"error": error})
+    output = rig.step(
+        (new("a", [10, 11], [1]), 2),
+        (new("bad", [20, 21, 22], [2], params=bad), 2),
+        (new("b", [30, 31], [3]), 2),
+    )
+    assert output.failed == {"bad": f"its sampling could not be set up: {error.__name__}: as asked"}
+    assert output.sampled_token_ids["a"] == [next_token(11, 1)]
+    assert output.sampled_token_ids["b"] == [next_token(31, 1)]
+    output = rig.step((running("a", 2), 1), (running("b", 2), 1), finished=("bad",))
+    assert output.failed is None
+    assert len(rig.states) == 2
 
 
 def test_an_unfinished_prompt_draws_nothing(rig: Rig) -> None:
