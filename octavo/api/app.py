@@ -21,7 +21,6 @@ import msgspec
 
 from octavo.api.asgi import DIRECT_WRITER, Handler, Receive, Scope, Send
 from octavo.api.auth import Authentication
-from octavo.api.dev import Dev
 from octavo.api.docs import Docs
 from octavo.api.endpoint import Endpoint, Operation
 from octavo.api.generation import Generator
@@ -152,8 +151,23 @@ def _operations(
         *Invocations(targets).operations(),
     ]
     if server.dev_mode:
-        operations += Dev(llm).operations()
+        operations += _dev_operations(llm, server, version)
     return operations
+
+
+def _dev_operations(llm: AsyncLLM, server: ServerConfig, version: str) -> list[Operation]:
+    # only in dev mode: importing them costs start-up time
+    from octavo.api.dev.caches import Caches
+    from octavo.api.dev.profile import ProfileRoutes
+    from octavo.api.dev.server_info import ServerInfoRoute
+    from octavo.api.dev.sleep import Sleep
+
+    return [
+        *Caches(llm).operations(),
+        *ServerInfoRoute(llm.config, server, version=version).operations(),
+        *ProfileRoutes(llm).operations(),
+        *Sleep().operations(),
+    ]
 
 
 def _router(operations: list[Operation], *, log_stack: bool) -> Handler:

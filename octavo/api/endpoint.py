@@ -23,6 +23,13 @@ MAX_REQUEST_ID_LENGTH = 128
 Described = type | tuple[type, ...] | None
 
 
+class QueryParam(msgspec.Struct, frozen=True):
+    """An option in the URL: a boolean, or one of `choices`; the first one is the default."""
+
+    description: str
+    choices: tuple[str, ...] = ()
+
+
 class Operation(msgspec.Struct, frozen=True):
     """One route. `request`, `response` and `event` are msgspec types for the document, several in
     a tuple are alternatives; a string response is a media type without schema."""
@@ -38,6 +45,9 @@ class Operation(msgspec.Struct, frozen=True):
     errors: tuple[type[BaseException], ...] = ()
     is_open: bool = False  # needs no key
     path_params: dict[str, str] = {}  # name -> description
+    query_params: dict[str, QueryParam] = {}
+    is_documented: bool = True
+    needs_body: bool = True  # False: `request` may be left out
 
 
 def types_of(described: Described | str) -> tuple[type, ...]:

@@ -32,6 +32,7 @@ def openapi_document(
         operations: all routes.
         has_keys: the server asks for API keys.
     """
+    operations = [operation for operation in operations if operation.is_documented]
     types = _types(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     schema_of = dict(zip(types, schemas, strict=True))
@@ -78,25 +79,44 @@ def _operation(
         "tags": [operation.tag],
         "responses": _responses(operation, schema_of),
     }
-    if operation.path_params:
-        described["parameters"] = [
-            {
-                "name": parameter,
-                "in": "path",
-                "required": True,
-                "description": text,
-                "schema": {"type": "string"},
-            }
-            for parameter, text in operation.path_params.items()
-        ]
+    parameters = _parameters(operation)
+    if parameters:
+        described["parameters"] = parameters
     if operation.request is not None:
         described["requestBody"] = {
-            "required": True,
+            "required": operation.needs_body,
             "content": {"application/json": {"schema": _schema(operation.request, schema_of)}},
         }
     if has_keys and not operation.is_open:
         described["security"] = [{"bearer": []}, {"x-api-key": []}]
     return described
+
+
+def _parameters(operation: Operation) -> list[dict[str, Any]]:
+    in_path = [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "description": text,
+            "schema": {"type": "string"},
+        }
+        for name, text in operation.path_params.items()
+    ]
+    in_query = [
+        {
+            "name": name,
+            "in": "query",
+            "description": option.description,
+            "schema": (
+                {"enum": list(option.choices), "default": option.choices[0]}
+                if option.choices
+                else {"type": "boolean", "default": False}
+            ),
+        }
+        for name, option in operation.query_params.items()
+    ]
+    return in_path + in_query
 
 
 def _responses(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:

@@ -215,11 +215,15 @@ class EngineCore:
         self._structured_output.set_vocabulary(vocabulary)
 
     def start_profile(self) -> None:
-        """Clocks every operation of the steps to come. No request may be running."""
+        """Clocks every operation of the steps to come, from zero if a profile is being taken."""
         self._executor.start_profile()
 
     def stop_profile(self) -> Profile:
-        """What they took. No request may be running."""
+        """What they took, and the machine's limits, which takes a second to measure.
+
+        Raises:
+            EngineError: no profile is being taken.
+        """
         return self._executor.stop_profile()
 
     def check_health(self) -> None:

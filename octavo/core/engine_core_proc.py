@@ -233,6 +233,10 @@ class EngineCoreProc:
                 result.result = core.times
             elif call.method == "set_vocabulary":
                 core.set_vocabulary(msgspec.convert(call.args[0], Vocabulary))
+            elif call.method == "start_profile":
+                core.start_profile()
+            elif call.method == "stop_profile":
+                result.result = core.stop_profile()
             elif call.method == "ping":
                 core.check_health()
                 result.result = "pong"
@@ -240,6 +244,9 @@ class EngineCoreProc:
                 result.error = f"The engine core has no call {call.method!r}."
         except OctavoError as error:
             result.error = error.message
+        except Exception as error:
+            logger.exception("The call %s failed.", call.method)
+            result.error = _one_sentence(error)  # someone waits for an answer
         self._say(EngineCoreOutputs(self._engine_index, utility_result=result))
 
     def _refuse(

@@ -72,7 +72,7 @@ class Executor(ABC):
 
     @abstractmethod
     def start_profile(self) -> None:
-        """Clocks every operation of the steps to come; no step may be on its way.
+        """Clocks every operation of the steps to come, from zero if a profile is being taken.
 
         Raises:
             EngineError: the device has no clocks.
@@ -80,7 +80,11 @@ class Executor(ABC):
 
     @abstractmethod
     def stop_profile(self) -> Profile:
-        """What they took; no step may be on its way."""
+        """What they took.
+
+        Raises:
+            EngineError: no profile is being taken.
+        """
 
     @abstractmethod
     def notes(self) -> list[str]:

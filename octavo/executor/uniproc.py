@@ -63,10 +63,15 @@ class UniprocExecutor(Executor):
             return _Failed(error)
 
     def start_profile(self) -> None:
-        self._worker.start_profile()
+        if self._thread is None:
+            self._worker.start_profile()
+        else:  # between two steps
+            self._thread.submit(self._worker.start_profile).result()
 
     def stop_profile(self) -> Profile:
-        return self._worker.stop_profile()
+        if self._thread is None:
+            return self._worker.stop_profile()
+        return self._thread.submit(self._worker.stop_profile).result()
 
     def notes(self) -> list[str]:
         return self._worker.notes()

@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from octavo.config.engine import EngineConfig, KVEventsConfig, ModelConfig
 from octavo.errors import (
     EngineDead,
@@ -35,6 +37,7 @@ from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.frontend.request_stream import RequestStream
 from octavo.messages.engine import EngineCoreOutputs, Ready
 from octavo.messages.grammar import Grammar, Vocabulary
+from octavo.messages.profile import Profile
 from octavo.metrics.stats import StatsRecorder
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, SamplingParams
@@ -356,6 +359,26 @@ class AsyncLLM:
         """
         self._check_alive()
         return bool(await self._client.call("reset_prefix_cache", preempt_running))
+
+    async def start_profile(self) -> None:
+        """Clocks every operation of the steps to come, from zero if a profile is being taken.
+
+        Raises:
+            EngineDead: the core is gone.
+            EngineError: the backend has no clocks.
+        """
+        self._check_alive()
+        await self._client.call("start_profile")
+
+    async def stop_profile(self) -> Profile:
+        """What they took. Steps wait a second meanwhile: the machine's limits are measured.
+
+        Raises:
+            EngineDead: the core is gone.
+            EngineError: no profile is being taken.
+        """
+        self._check_alive()
+        return msgspec.convert(await self._client.call("stop_profile"), Profile)
 
     # inside
 

@@ -99,7 +99,11 @@ class CompiledNetwork(Protocol):
         ...
 
     def stop_profile(self) -> Profile:
-        """What the operations took since `start_profile`, and the limits of the machine."""
+        """What the operations took since `start_profile`, and the limits of the machine.
+
+        Raises:
+            EngineError: no profile is being taken.
+        """
         ...
 
     def abort(self) -> None:

@@ -199,7 +199,8 @@ class Plan:
 
     def stop_profile(self) -> Profile:
         counter, self._counter = self._counter, None
-        assert counter is not None, "no profile was started"
+        if counter is None:
+            raise EngineError("no profile is being taken: start one first")
         times = op_times(
             self._program, self._weights, self._kv_bytes_per_value, counter, self.timers()
         )

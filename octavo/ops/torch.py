@@ -446,7 +446,7 @@ class TorchNetwork:
         raise EngineError("the PyTorch backend has no clocks of its operations; use torch.profiler")
 
     def stop_profile(self) -> Profile:
-        raise AssertionError("no profile was started")
+        raise EngineError("no profile is being taken")
 
     def abort(self) -> None:
         self._is_aborted = True

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import json
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -33,17 +33,28 @@ from tests.fakes.hostile_values import (
 FUZZ = settings(
     max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )
-#: bodies that fit, by the schema of their request
-ROUTES: dict[str, tuple[str, dict[str, Any]]] = {
-    "ChatCompletionRequest": (
-        "/v1/chat/completions",
-        {"messages": [{"role": "user", "content": "x"}]},
-    ),
-    "CompletionRequest": ("/v1/completions", {"prompt": "abc"}),
-    "TokenizeChatRequest": ("/tokenize", {"messages": [{"role": "user", "content": "x"}]}),
-    "TokenizeCompletionRequest": ("/tokenize", {"prompt": "abc"}),
-    "DetokenizeRequest": ("/detokenize", {"tokens": [1]}),
-}
+
+
+class Target(NamedTuple):
+    """What is attacked: a request schema, its route, and a body that fits."""
+
+    schema: str
+    path: str
+    base: dict[str, Any]
+
+
+MESSAGES = [{"role": "user", "content": "x"}]
+TARGETS = [
+    Target("ChatCompletionRequest", "/v1/chat/completions", {"messages": MESSAGES}),
+    Target("CompletionRequest", "/v1/completions", {"prompt": "abc"}),
+    Target("BatchChatCompletionRequest", "/v1/chat/completions/batch", {"messages": [MESSAGES]}),
+    Target("ChatCompletionRequest", "/invocations", {"messages": MESSAGES}),
+    Target("CompletionRequest", "/invocations", {"prompt": "abc"}),
+    Target("TokenizeChatRequest", "/tokenize", {"messages": MESSAGES}),
+    Target("TokenizeCompletionRequest", "/tokenize", {"prompt": "abc"}),
+    Target("StartProfileRequest", "/start_profile", {}),
+    Target("DetokenizeRequest", "/detokenize", {"tokens": [1]}),
+]
 #: uses everything a template may: tools, calls, parts, loops, filters, an error of its own
 TEMPLATE = """
 {%- if messages[0].role == "forbidden" %}{{ raise_exception("this role is forbidden") }}{% endif -%}
@@ -63,12 +74,17 @@ TEMPLATE = """
 
 
 @functools.cache
-def schemas() -> dict[str, Any]:
+def document() -> dict[str, Any]:
     async def read() -> Any:
-        async with serving() as api:
-            return (await api.client.get("/openapi.json")).json["components"]["schemas"]
+        async with serving(ServerConfig(dev_mode=True)) as api:
+            return (await api.client.get("/openapi.json")).json
 
     found: dict[str, Any] = asyncio.run(read())
+    return found
+
+
+def schemas() -> dict[str, Any]:
+    found: dict[str, Any] = document()["components"]["schemas"]
     return found
 
 
@@ -133,7 +149,7 @@ def post(path: str, *bodies: bytes) -> None:
 
     async def main() -> None:
         async with serving(
-            ServerConfig(trust_request_chat_template=True),
+            ServerConfig(trust_request_chat_template=True, dev_mode=True),
             template=make_template(TEMPLATE),
             make_template=make_template,
         ) as api:
@@ -164,22 +180,28 @@ def check(answer: Answer, body: bytes) -> None:
         json.loads(answer.body, parse_constant=lambda name: body)
 
 
-@pytest.mark.parametrize("name", ROUTES)
-def test_every_field_survives_every_value(name: str) -> None:
-    path, base = ROUTES[name]
+def test_every_route_with_a_body_is_attacked() -> None:
+    described = {
+        path for path, item in document()["paths"].items() if "requestBody" in item.get("post", {})
+    }
+    assert {target.path for target in TARGETS} == described
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_field_survives_every_value(target: Target) -> None:
     values = [None, True, False, *INTEGERS, *NUMBERS, *TEXTS]
     sent = [
-        hostile_json({**base, "stream": index % 2 == 0, field: value})
-        for field in schemas()[name]["properties"]
+        hostile_json({**target.base, "stream": index % 2 == 0, field: value})
+        for field in schemas()[target.schema]["properties"]
         for index, value in enumerate(values)
     ]
-    post(path, *sent)
+    post(target.path, *sent)
 
 
 @pytest.mark.parametrize("levels", [60, 200, 400, 500, 1000, 2000])
 def test_deep_nesting_anywhere_is_answered_or_refused(levels: int) -> None:
     deep = b"[" * levels + b"]" * levels
-    for name, (path, base) in ROUTES.items():
+    for name, path, base in TARGETS:
         fields = schemas()[name]["properties"]
         bodies = []
         for field in [*fields, "unknown", "response_format"]:
@@ -301,13 +323,23 @@ def test_any_tokenize_body_is_answered_or_refused(data: st.DataObject) -> None:
         "TokenizeCompletionRequest": {"prompt": st.text(max_size=9)},
         "DetokenizeRequest": {"tokens": st.lists(st.integers(0, 263))},
     }
-    name = data.draw(st.sampled_from(sorted(fixed)))
-    post(ROUTES[name][0], *data.draw(several(name, **fixed[name])))
+    targets = [target for target in TARGETS if target.schema in fixed]
+    target = data.draw(st.sampled_from(targets))
+    post(target.path, *data.draw(several(target.schema, **fixed[target.schema])))
+
+
+@FUZZ
+@given(st.data())
+def test_any_batch_body_is_answered_or_refused(data: st.DataObject) -> None:
+    conversations = st.lists(st.one_of(messages(), hostile), min_size=1, max_size=3)
+    fields: dict[str, st.SearchStrategy[Any]] = {"messages": conversations}
+    sent = data.draw(several("BatchChatCompletionRequest", **fields))
+    post("/v1/chat/completions/batch", *sent)
 
 
 @FUZZ
 @given(
-    st.sampled_from(["/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize"]),
+    st.sampled_from(sorted({target.path for target in TARGETS})),
     st.one_of(st.binary(max_size=60), hostile.map(hostile_json)),
     st.data(),
 )

@@ -298,39 +298,6 @@ def test_load_counts_only_with_the_flag() -> None:
     asyncio.run(main())
 
 
-def test_dev_routes_exist_only_in_dev_mode() -> None:
-    async def main() -> None:
-        async with serving() as api:
-            assert (await api.client.request("POST", "/reset_prefix_cache")).status == 404
-        async with serving(ServerConfig(dev_mode=True)) as api:
-            answer = await api.client.request("POST", "/reset_prefix_cache")
-            assert answer.json == {"success": True}
-            assert api.core.calls == [("reset_prefix_cache", False)]
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize(
-    ("query", "preempts"),
-    [
-        ("reset_running_requests=true", True),
-        ("reset_running_requests=1&reset_external=true", True),
-        ("reset_running_requests=False", False),
-        ("reset_external=true", False),
-    ],
-)
-def test_a_reset_may_take_running_requests_their_blocks(query: str, preempts: bool) -> None:
-    async def main() -> None:
-        async with serving(ServerConfig(dev_mode=True)) as api:
-            answer = await api.client.request("POST", f"/reset_prefix_cache?{query}")
-            assert answer.json == {"success": True}
-            assert api.core.calls == [("reset_prefix_cache", preempts)]
-            answer = await api.client.request("POST", "/reset_prefix_cache?reset_external=perhaps")
-            assert (answer.status, answer.error["param"]) == (400, "reset_external")
-
-    asyncio.run(main())
-
-
 def test_kv_event_sources_are_the_publishers_by_number_of_their_engine() -> None:
     async def main() -> None:
         async with serving() as api:

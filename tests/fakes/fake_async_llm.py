@@ -69,6 +69,7 @@ class PlayedCore:
     aborted: list[str] = field(default_factory=list)
     calls: list[tuple[object, ...]] = field(default_factory=list)
     errors: dict[str, str] = field(default_factory=dict)  # part of a request id -> its failure
+    answers: dict[str, object] = field(default_factory=dict)  # of calls; others give True
     are_request_errors: bool = False  # the failures are the requests' own mistakes
 
     def __post_init__(self) -> None:
@@ -136,7 +137,7 @@ class PlayedCore:
 
     async def call(self, method: str, *args: object) -> object:
         self.calls.append((method, *args))
-        return True
+        return self.answers.get(method, True)
 
     def start(self) -> None: ...
 

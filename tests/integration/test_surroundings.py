@@ -23,7 +23,7 @@ OPEN = {"/health", "/ready", "/live", "/ping", "/version", "/metrics"}
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("guarded") / "log"
-    with serving(log, "--api-key", KEY) as server:
+    with serving(log, "--api-key", KEY, env={"OCTAVO_SERVER_DEV_MODE": "1"}) as server:
         yield server
 
 
@@ -36,8 +36,9 @@ def test_c118_every_route_but_the_probes_needs_the_key(guarded: Server) -> None:
         for method in methods
     ]
     # what is not there, or not yet, tells nothing either
-    routes += [("POST", path) for path in ("/v1/messages", "/invocations", "/v1/responses")]
-    assert {path for _, path in routes} >= OPEN | {"/tokenize", "/v1/chat/completions"}
+    routes += [("POST", path) for path in ("/v1/messages", "/v1/responses")]
+    closed = {"/tokenize", "/v1/chat/completions", "/invocations", "/server_info"}
+    assert {path for _, path in routes} >= OPEN | closed
     for method, path in routes:
         body = {} if method == "POST" else None
         status, _, data = guarded.request(method, path, body)
@@ -53,6 +54,12 @@ def test_c118_every_route_but_the_probes_needs_the_key(guarded: Server) -> None:
 
 
 def test_c118_the_key_is_in_no_log_and_in_no_process_list(guarded: Server) -> None:
+    for form in ("text", "json"):
+        path = f"/server_info?config_format={form}"
+        status, _, info = guarded.request("GET", path, headers={"x-api-key": KEY})
+        assert status == 200
+        assert KEY not in info.decode()
+        assert b"(hidden)" in info
     assert KEY not in guarded.log
     for process in (psutil.Process(guarded.pid), guarded.core()):
         assert KEY not in " ".join(process.cmdline())

@@ -7,6 +7,7 @@ from octavo.config.flags.flag import INT, JSON, STR, Flag, hint, unsupported
 GROUP = "VllmConfig"
 
 NO_SPECULATION = "speculative decoding is not available yet"
+NO_PROFILER = "operations have clocks of their own, see /start_profile in docs/dev-routes.md"
 NO_TRANSFER = "KV blocks cannot be moved between servers"
 
 FLAGS = (
@@ -47,7 +48,7 @@ FLAGS = (
         "throughput doubles the default batch sizes",
         choices=("balanced", "interactivity", "throughput"),
     ),
-    hint("profiler-config", JSON, {}, "PyTorch or CUDA profiler", "there is no PyTorch profiler"),
+    hint("profiler-config", JSON, {}, "PyTorch or CUDA profiler", NO_PROFILER),
     unsupported("kv-transfer-config", JSON, None, "connector to other servers", NO_TRANSFER),
     Flag(
         "kv-events-config",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from octavo.errors import EngineDead
+from octavo.errors import EngineDead, EngineError
 from octavo.executor.uniproc import UniprocExecutor
 from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
 from octavo.worker.model_runner import PreparedStep, StepAborted
@@ -89,3 +89,17 @@ def test_it_is_healthy_until_it_is_shut_down(rig: WorkerRig) -> None:
     executor.shutdown()
     with pytest.raises(EngineDead):
         executor.check_health()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_profile_is_begun_and_ended_between_steps(depth: int) -> None:
+    rig = WorkerRig(TINY_LLAMA, tiny_llama_tensors(TINY_LLAMA), depth=depth)
+    executor = UniprocExecutor(rig.worker, depth=depth)
+    with pytest.raises(EngineError, match="no profile is being taken"):
+        executor.stop_profile()
+    executor.start_profile()
+    pending = executor.execute_model(step())
+    profile = executor.stop_profile()
+    assert profile.num_steps == 1
+    assert pending.result().sampled_token_ids["a"]
+    executor.shutdown()
