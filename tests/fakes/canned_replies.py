@@ -165,6 +165,13 @@ def _kimi(name: str, arguments: dict[str, Any]) -> str:
     )
 
 
+def _harmony(name: str, arguments: dict[str, Any]) -> str:
+    return (
+        f"<|start|>assistant<|channel|>commentary to=functions.{name} <|constrain|>json"
+        f"<|message|>{_json(arguments)}<|call|>"
+    )
+
+
 def _list(begin: str, end: str) -> Any:
     return lambda name, arguments: f"{begin}[{_envelope(name, arguments)}]{end}"
 
@@ -186,6 +193,7 @@ WRITERS: dict[str, Any] = {
     "minimax_m2": _minimax,
     "mistral": _mistral,
     "olmo3": lambda *call: f"<function_calls>\n{_python(*call)}\n</function_calls>",
+    "openai": _harmony,
     "phi4_mini_json": _list("functools", ""),
     "pythonic": lambda *call: f"[{_python(*call)}]",
     "qwen3_coder": _qwen3_coder,
@@ -205,8 +213,9 @@ def canned(parser: str) -> list[Canned]:
         Canned(now, "", called[1:]),
         Canned(write("get_weather", HARD), "", [("get_weather", HARD)]),
         Canned("Only text: 1 < 2, {x}, [y].", "Only text: 1 < 2, {x}, [y].", []),
-        Canned("  \n", "  \n", []),
     ]
+    if parser != "openai":  # its text stands in messages
+        replies.append(Canned("  \n", "  \n", []))
     if parser not in ONLY_CALLS:
         replies += [
             Canned(f"{weather}\n{now}", "", called),

@@ -15,6 +15,7 @@ from octavo.api.reasoning_parsers import tags
 from octavo.api.tool_parsers import pythonic
 from octavo.api.tool_parsers.deepseek import DEEPSEEK_V3, DEEPSEEK_V31
 from octavo.api.tool_parsers.glm import GLM
+from octavo.api.tool_parsers.harmony import HARMONY
 from octavo.api.tool_parsers.hermes import HERMES, LONGCAT
 from octavo.api.tool_parsers.json_lists import FUNCTOOLS, GRANITE, INTERNLM, TOOL_CALLS_TAGS
 from octavo.api.tool_parsers.kimi_k2 import KIMI_K2
@@ -49,6 +50,7 @@ _tool_parsers: dict[str, ToolDefinition] = {
     "minimax_m2": MINIMAX_M2,
     "mistral": MISTRAL,
     "olmo3": pythonic.OLMO3,
+    "openai": HARMONY,
     "phi4_mini_json": FUNCTOOLS,
     "pythonic": pythonic.PYTHONIC,
     "qwen3_coder": QWEN3_CODER,
@@ -62,6 +64,7 @@ _reasoning_parsers: dict[str, ReasoningDefinition] = {
     "granite": tags.GRANITE,
     "mistral": tags.MISTRAL,
     "olmo3": tags.DEEPSEEK_R1,
+    "openai_gptoss": HARMONY,
     "qwen3": tags.QWEN3,
     "seed_oss": tags.SEED_OSS,
     "step3p5": tags.ALWAYS_THINK,
