@@ -105,6 +105,17 @@ class RepetitionDetectionParams(msgspec.Struct, omit_defaults=True, frozen=True)
         return False
 
 
+class ReasoningMarks(msgspec.Struct, frozen=True, array_like=True):
+    """What begins and ends the reasoning before an answer; a grammar holds after it.
+
+    `is_open`: the prompt has begun it. Otherwise an output may begin with one of `begin`.
+    """
+
+    begin: list[str]
+    end: list[str]
+    is_open: bool
+
+
 class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):
     """What the output must be: exactly one of the first six.
 
@@ -123,6 +134,8 @@ class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, 
     whitespace_pattern: str | None = None  # a regular expression; None: up to 8 characters
     #: the field of the request that it comes from, for sentences
     origin: str = "structured_outputs"
+    #: of a structural tag: the fields that its schemas come from, in their order
+    schema_origins: list[str] | None = None
 
     def __post_init__(self) -> None:
         field = self.origin
@@ -207,6 +220,8 @@ class SamplingParams(msgspec.Struct, kw_only=True, omit_defaults=True):
     skip_reading_prefix_cache: bool | None = None
     repetition_detection: RepetitionDetectionParams | None = None
     structured_outputs: StructuredOutputsParams | None = None
+    #: where `structured_outputs` does not hold; set by the API, from the model's reasoning parser
+    reasoning: ReasoningMarks | None = None
     #: `bad_words` as token sequences; set by `octavo/frontend/input_processor.py`
     bad_words_token_ids: list[list[int]] | None = None
 

@@ -90,12 +90,13 @@ class GrammarChecker:
         self._need_tokenizer(params.origin)
         with self._lock:
             backend = self._open()
-        grammar = make_grammar(params, self._config, self._special_tokens.__contains__)
+        written = make_grammar(params, self._config, self._special_tokens.__contains__)
+        grammar = written.grammar
         with self._lock:
             if grammar in self._right:
                 self._right.move_to_end(grammar)
                 return grammar
-        explain(backend, grammar, params.origin)
+        explain(backend, grammar, params.origin, schemas=written.schemas)
         with self._lock:
             self._remember(grammar)
         return grammar

@@ -1,6 +1,7 @@
 """What a request asks for, as one grammar.
 
-Runs in: the API process, in a thread. Uses: `json_schema.py`, `lark_grammar.py`.
+Runs in: the API process, in a thread. Uses: `json_schema.py`, `lark_grammar.py`,
+`structural_tag.py`.
 Owns: limits of size. Knows nothing of: the library's interface, requests in general.
 """
 
@@ -17,21 +18,25 @@ from octavo.errors import InvalidParameter
 from octavo.messages.grammar import Grammar
 from octavo.sampling_params import StructuredOutputsParams
 from octavo.structured_output.json_schema import SchemaError, prepare_schema
-from octavo.structured_output.lark_grammar import (
-    any_grammar,
-    choice_grammar,
-    structural_tag_grammar,
-)
+from octavo.structured_output.lark_grammar import any_grammar, choice_grammar
+from octavo.structured_output.structural_tag import structural_tag
 from octavo.wording import first_line
 
 MAX_CHARACTERS = 262_144
+
+
+class WrittenGrammar(msgspec.Struct, frozen=True):
+    """A grammar, and the JSON schemas in it, each with the field that it comes from."""
+
+    grammar: Grammar
+    schemas: list[tuple[str, Grammar]] = []
 
 
 def make_grammar(
     params: StructuredOutputsParams,
     config: StructuredOutputsConfig,
     is_special: Callable[[str], bool],
-) -> Grammar:
+) -> WrittenGrammar:
     """The grammar of `params`, which has exactly one kind.
 
     Args:
@@ -52,13 +57,14 @@ def make_grammar(
             is_closed=params.disable_additional_properties or config.disable_additional_properties,
         )
 
+    schemas: list[tuple[str, Grammar]] = []
     if isinstance(value, str):
         _check_text(value, field)
     try:
         if kind == "json":
-            grammar = Grammar("json", _json(prepare(_decoded(value, field)), field))
+            grammar = _json_grammar(prepare(_decoded(value, field)), field)
         elif kind == "json_object":
-            grammar = Grammar("json", _json(prepare({"type": "object"}), field))
+            grammar = _json_grammar(prepare({"type": "object"}), field)
         elif kind == "regex":
             grammar = Grammar("regex", value)
         elif kind == "choice":
@@ -67,13 +73,19 @@ def make_grammar(
             grammar = Grammar("lark", any_grammar(value, field))
         else:
             assert kind == "structural_tag", kind
-            tag = _decoded(value, field)
-            text = structural_tag_grammar(tag, field, prepare=prepare, is_special=is_special)
-            grammar = Grammar("lark", text)
+            tag = structural_tag(
+                _decoded(value, field),
+                field,
+                prepare=prepare,
+                is_special=is_special,
+                schema_origins=params.schema_origins,
+            )
+            schemas = [(origin, _json_grammar(schema, origin)) for origin, schema in tag.schemas]
+            grammar = Grammar("lark", tag.text, tag.is_json)
     except SchemaError as error:
         raise InvalidParameter(f"{field}: {error.message}", param=field) from None
     _check_text(grammar.text, field)
-    return grammar
+    return WrittenGrammar(grammar, schemas)
 
 
 def _decoded(value: Any, field: str) -> Any:
@@ -87,13 +99,14 @@ def _decoded(value: Any, field: str) -> Any:
         ) from None
 
 
-def _json(schema: dict[str, Any], field: str) -> str:
+def _json_grammar(schema: dict[str, Any], field: str) -> Grammar:
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)  # integers of any size
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)  # integers of any size
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(
             f"{field} cannot be written as JSON: {first_line(error)}", param=field
         ) from None
+    return Grammar("json", text, is_json=True)
 
 
 def _check_text(text: str, field: str) -> None:

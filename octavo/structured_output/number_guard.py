@@ -15,7 +15,7 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
-from octavo.messages.grammar import Vocabulary
+from octavo.structured_output.token_texts import TokenTexts
 
 MAX_DIGITS = 20
 MAX_EXPONENT_DIGITS = 2
@@ -28,34 +28,28 @@ _QUOTE, _BACKSLASH = ord('"'), ord("\\")
 
 
 class DigitTokens:
-    """Which tokens begin with how many digits, and the bytes of each.
+    """Which tokens begin with how many digits.
 
     Args:
-        vocabulary: of the model.
+        tokens: of the model.
     """
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        lens = np.frombuffer(vocabulary.token_lens, np.uint32).astype(np.int64)
-        self._ends = np.cumsum(lens)
-        self._lens = lens
-        self._bytes = vocabulary.token_bytes
-
-    def bytes_of(self, token_id: int) -> bytes:
-        """The bytes of a token."""
-        end = int(self._ends[token_id])
-        return self._bytes[end - int(self._lens[token_id]) : end]
+    def __init__(self, tokens: TokenTexts) -> None:
+        self._tokens = tokens
+        self.bytes_of = tokens.bytes_of
 
     @functools.lru_cache(_MOST_LEADING)  # noqa: B019  one object per process
     def without_more_than(self, num_digits: int) -> Words:
         """Mask of the tokens that begin with at most `num_digits` digits."""
-        text = np.frombuffer(self._bytes + b"\0" * (_MOST_LEADING + 1), np.uint8)
+        lens = self._tokens.lens
+        text = np.frombuffer(self._tokens.bytes + b"\0" * (_MOST_LEADING + 1), np.uint8)
         is_digit = (text >= ord("0")) & (text <= ord("9"))
-        starts = self._ends - self._lens
-        has_more = self._lens > num_digits
+        starts = self._tokens.ends - lens
+        has_more = lens > num_digits
         for offset in range(num_digits + 1):
             has_more &= is_digit[starts + offset]
-        bits = np.ones(-(-len(self._lens) // 32) * 32, np.uint8)
-        bits[: len(self._lens)] = ~has_more
+        bits = np.ones(-(-len(lens) // 32) * 32, np.uint8)
+        bits[: len(lens)] = ~has_more
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
 

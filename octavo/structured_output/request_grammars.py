@@ -4,7 +4,8 @@ A request's matcher moves with the tokens that count, so it is right after preem
 failed step and with several steps on their way (the scheduler holds back who must see its last
 token). Masks of a step are filled by a thread of their own while the step's forward pass computes.
 
-Made by: `octavo/launch`. Used by: `octavo/core`. Uses: `compiler.py`, `number_guard.py`.
+Made by: `octavo/launch`. Used by: `octavo/core`. Uses: `compiler.py`, `number_guard.py`,
+`reasoning_gate.py`.
 Runs in: EngineCore. Owns: one matcher per request. Knows nothing of: schemas, steps, blocks.
 """
 
@@ -24,6 +25,8 @@ from octavo.structured_output.backend import GrammarBackend, GrammarError, Match
 from octavo.structured_output.compiler import CompileJob, GrammarCompiler
 from octavo.structured_output.manager import GrammarEnd, GrammarFailure
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
+from octavo.structured_output.reasoning_gate import ReasoningGate
+from octavo.structured_output.token_texts import TokenTexts
 from octavo.transport.process_name import name_thread
 from octavo.wording import first_line
 
@@ -39,11 +42,12 @@ COMPILE_BUDGET_S = 30.0
 class _Constrained:
     """One request."""
 
-    __slots__ = ("error", "guard", "is_request_error", "job", "matcher", "since_s")
+    __slots__ = ("error", "gate", "guard", "is_request_error", "job", "matcher", "since_s")
 
-    def __init__(self, job: CompileJob, since_s: float) -> None:
+    def __init__(self, job: CompileJob, since_s: float, gate: ReasoningGate | None) -> None:
         self.job = job
         self.since_s = since_s
+        self.gate = gate  # None: there is no reasoning
         self.matcher: Matcher | None = None  # once compiled
         self.guard: NumberGuard | None = None
         self.error: str | None = None  # why there is no right mask, or no matcher
@@ -69,7 +73,8 @@ class RequestGrammars:
         self._compiler = GrammarCompiler(make_backend)
         self._budget_s = compile_budget_s
         self._clock = clock
-        self._tokens: DigitTokens | None = None
+        self._tokens: TokenTexts | None = None
+        self._digits: DigitTokens | None = None
         self._num_words = 0
         self._filler: ThreadPoolExecutor | None = None
         self._requests: dict[str, _Constrained] = {}
@@ -81,7 +86,8 @@ class RequestGrammars:
             # on first use: a start does without
             from concurrent.futures import ThreadPoolExecutor
 
-            self._tokens = DigitTokens(vocabulary)
+            self._tokens = TokenTexts(vocabulary)
+            self._digits = DigitTokens(self._tokens)
             self._num_words = -(-vocabulary.vocab_size // 32)
             self._compiler.set_vocabulary(vocabulary)
             self._filler = ThreadPoolExecutor(
@@ -92,7 +98,11 @@ class RequestGrammars:
         """Starts to compile a request's grammar, if it has one and nobody has done it before."""
         if request.grammar is not None:
             job = self._compiler.hold(request.grammar)
-            self._requests[request.request_id] = _Constrained(job, self._clock())
+            gate, marks = None, request.sampling_params.reasoning
+            if marks is not None:
+                assert self._tokens is not None, "the vocabulary comes first"
+                gate = ReasoningGate(self._tokens, marks)
+            self._requests[request.request_id] = _Constrained(job, self._clock(), gate)
             self._compiling.add(request.request_id)
 
     def constrains(self, request_id: str) -> bool:
@@ -117,9 +127,9 @@ class RequestGrammars:
             logger.exception("A grammar could not be started.")
             request.error = f"The grammar could not be started: {_said(error)}."
             return
-        if request.job.grammar.kind == "json":
-            assert self._tokens is not None
-            request.guard = NumberGuard(self._tokens)
+        if request.job.grammar.is_json:
+            assert self._digits is not None
+            request.guard = NumberGuard(self._digits)
         self._compiling.remove(request_id)
 
     def take_failures(self) -> Sequence[GrammarFailure]:
@@ -168,12 +178,14 @@ class RequestGrammars:
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         """Advances a request; not None if its output is complete or wrong."""
         request = self._requests[request_id]
-        matcher, guard = request.matcher, request.guard
+        matcher, guard, gate = request.matcher, request.guard, request.gate
         assert matcher is not None
         if request.error is not None:
             return GrammarEnd(request.error, is_request_error=request.is_request_error)
         try:
             for token_id in token_ids:
+                if gate is not None and gate.takes(token_id):
+                    continue
                 matcher.accept(token_id)
                 if guard is not None:
                     guard.accept(token_id)
@@ -207,10 +219,14 @@ def _fill(requests: Sequence[_Constrained], num_words: int) -> bytearray:
     address, row_bytes = rows.ctypes.data, num_words * 4
     for index, (request, row) in enumerate(zip(requests, rows, strict=True)):
         try:
-            assert request.matcher is not None
-            request.matcher.fill_mask(address + index * row_bytes, row_bytes)
-            if request.guard is not None:
-                request.guard.narrow(row)
+            gate = request.gate
+            if gate is None or not gate.is_open:
+                assert request.matcher is not None
+                request.matcher.fill_mask(address + index * row_bytes, row_bytes)
+                if request.guard is not None:
+                    request.guard.narrow(row)
+            if gate is not None:
+                gate.widen(row)
         except GrammarError as error:
             request.error = (
                 f"The request's grammar cannot be followed from here on: {error}. Simplify it."

@@ -9,6 +9,7 @@ Runs in: the API process, in a thread. Owns: nothing. Knows nothing of: requests
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from octavo.errors import InvalidParameter
@@ -26,11 +27,17 @@ _WORDS = {
 }
 
 
-def explain(backend: GrammarBackend, grammar: Grammar, field: str) -> None:
+def explain(
+    backend: GrammarBackend,
+    grammar: Grammar,
+    field: str,
+    schemas: Sequence[tuple[str, Grammar]] = (),
+) -> None:
     """Checks a grammar.
 
     Args:
         field: the field of the request that it comes from.
+        schemas: JSON schemas in the grammar with their fields; blamed first.
 
     Raises:
         InvalidParameter: the library refuses it.
@@ -38,6 +45,8 @@ def explain(backend: GrammarBackend, grammar: Grammar, field: str) -> None:
     mistake = _mistake(backend, grammar)
     if mistake is None:
         return
+    for origin, schema in schemas:
+        explain(backend, schema, origin)
     place = ""
     if grammar.kind == "json":
         place = f" (at {_place(backend, json.loads(grammar.text), mistake) or '/'})"

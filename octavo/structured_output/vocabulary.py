@@ -11,9 +11,8 @@ from array import array
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from octavo.messages.grammar import Vocabulary
+from octavo.messages.grammar import NO_TEXT, Vocabulary
 
-_NO_TEXT = b"\xff"
 #: tokens between two pauses in which other threads may run
 _TOKENS_PER_TURN = 256
 
@@ -48,7 +47,7 @@ def make_vocabulary(
             time.sleep(0)  # gives the interpreter to who waits for it
         token = b""
         if token_id in special:
-            token = _NO_TEXT + (tokenizer.id_to_token(token_id) or str(token_id)).encode()
+            token = NO_TEXT + (tokenizer.id_to_token(token_id) or str(token_id)).encode()
         elif token_id < num_tokens:
             token = tokenizer.token_bytes(token_id)
         lens.append(len(token))
@@ -63,7 +62,7 @@ def byte_vocabulary(special_tokens: Sequence[str] = ()) -> Vocabulary:
         special_tokens: names that grammars may use.
     """
     tokens = [bytes([byte]) for byte in range(256)]
-    tokens += [_NO_TEXT + name.encode() for name in ("<end>", *special_tokens)]
+    tokens += [NO_TEXT + name.encode() for name in ("<end>", *special_tokens)]
     return Vocabulary(
         struct.pack(f"={len(tokens)}I", *map(len, tokens)), b"".join(tokens), eos_token_ids=[256]
     )

@@ -11,6 +11,7 @@ import numpy as np
 from octavo.messages.grammar import Vocabulary
 from octavo.structured_output.backend import CompiledGrammar
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
+from octavo.structured_output.token_texts import TokenTexts
 
 Schema = dict[str, Any]
 PATTERNS = [
@@ -210,7 +211,7 @@ class RandomOutputs:
 
     def __init__(self, vocabulary: Vocabulary, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        self._tokens = DigitTokens(vocabulary)
+        self._tokens = DigitTokens(TokenTexts(vocabulary))
         self._eos = set(vocabulary.eos_token_ids)
         self._num_words = -(-vocabulary.vocab_size // 32)
         self._first_bytes = np.array(

@@ -20,7 +20,7 @@ def make(config: StructuredOutputsConfig | None = None, **params: Any) -> Gramma
         StructuredOutputsParams(**params),
         config or StructuredOutputsConfig(),
         {"<|tool|>"}.__contains__,
-    )
+    ).grammar
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from octavo.messages.grammar import Vocabulary
 from octavo.structured_output.number_guard import MAX_DIGITS, DigitTokens, NumberGuard
+from octavo.structured_output.token_texts import TokenTexts
 
 WORDS = [
     b"1",
@@ -28,7 +29,7 @@ WORDS = [
     b"E+9",
 ]
 TOKENS = DigitTokens(
-    Vocabulary(struct.pack(f"={len(WORDS)}I", *map(len, WORDS)), b"".join(WORDS), [10])
+    TokenTexts(Vocabulary(struct.pack(f"={len(WORDS)}I", *map(len, WORDS)), b"".join(WORDS), [10]))
 )
 ALL = set(range(len(WORDS)))
 

@@ -12,6 +12,7 @@ import pytest
 
 from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.grammar import Grammar, Vocabulary
+from octavo.sampling_params import ReasoningMarks
 from octavo.structured_output.manager import GrammarEnd
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.structured_output.vocabulary import byte_vocabulary
@@ -30,8 +31,16 @@ class Rig:
         )
         self.grammars.set_vocabulary(byte_vocabulary())
 
-    def add(self, name: str, text: str = "abc", kind: str = "lark", *, wait: bool = True) -> None:
-        self.grammars.add(request(name, Grammar(kind, text)))
+    def add(
+        self,
+        name: str,
+        text: str = "abc",
+        kind: str = "lark",
+        *,
+        reasoning: ReasoningMarks | None = None,
+        wait: bool = True,
+    ) -> None:
+        self.grammars.add(request(name, Grammar(kind, text, kind == "json"), reasoning))
         if wait:
             future = self.grammars._requests[name].job.future
             future.exception(LIMIT_S)
@@ -42,8 +51,11 @@ class Rig:
         return np.frombuffer(masks, np.uint32).reshape(len(names), -1)
 
 
-def request(name: str, grammar: Grammar | None = None) -> EngineCoreRequest:
-    return msgspec.structs.replace(core_request(name), grammar=grammar)
+def request(
+    name: str, grammar: Grammar | None = None, reasoning: ReasoningMarks | None = None
+) -> EngineCoreRequest:
+    made = core_request(name, reasoning=reasoning)
+    return msgspec.structs.replace(made, grammar=grammar)
 
 
 @pytest.fixture
@@ -246,3 +258,37 @@ def test_a_start_pays_for_no_thread() -> None:
     grammars = RequestGrammars(lambda vocabulary: FakeBackend())
     grammars.close()
     assert not grammars.constrains("x")
+
+
+MARKS = ReasoningMarks(["<"], [">"], is_open=True)
+NONE_BUT_END = [0xFFFFFFFF] * 8 + [0xFFFFFFFE]  # the end token is 256
+
+
+def test_a_grammar_holds_after_the_reasoning(rig: Rig) -> None:
+    rig.add("r", "x", "json", reasoning=MARKS)
+    rig.add("plain", "xx")
+    assert rig.masks("r", "plain").tolist() == [NONE_BUT_END, [0xFFFFFFFF, *[0] * 8]]
+    assert rig.grammars.accept("r", list(b"99999999999999999999999!")) is None
+    assert rig.masks("r").tolist() == [NONE_BUT_END]
+    assert rig.grammars.accept("r", list(b">")) is None
+    assert rig.masks("r").tolist() == [[0xFFFFFFFF, *[0] * 8]]
+    assert rig.grammars.accept("r", [5]) == GrammarEnd()
+
+
+def test_reasoning_and_answer_may_come_at_once(rig: Rig) -> None:
+    rig.add("r", "xx", reasoning=MARKS)
+    assert rig.grammars.accept("r", [*b"why>", 1, 2]) == GrammarEnd()
+
+
+def test_a_reply_may_begin_with_reasoning_or_with_the_answer(rig: Rig) -> None:
+    marks = ReasoningMarks(["<"], [">"], is_open=False)
+    rig.add("r", "x", reasoning=marks)
+    rig.add("a", "x", reasoning=marks)
+    first = [0xFFFFFFFF, 1 << ord("<") - 32, *[0] * 7]
+    assert rig.masks("r", "a").tolist() == [first, first]
+    assert rig.grammars.accept("r", [ord("<")]) is None
+    assert rig.masks("r").tolist() == [NONE_BUT_END]
+    assert rig.grammars.accept("a", [1]) == GrammarEnd()
+    rig.add("b", "xx", reasoning=marks)
+    assert rig.grammars.accept("b", [1]) is None
+    assert rig.masks("b").tolist() == [[0xFFFFFFFF, *[0] * 8]], "later it is no mark"

@@ -43,3 +43,17 @@ def test_other_grammars_have_the_words_of_the_library() -> None:
 
 def test_a_right_grammar_passes() -> None:
     explain(byte_backend(), Grammar("json", "{}"), "f")
+
+
+def test_a_schema_in_a_grammar_is_blamed_with_its_field() -> None:
+    schemas = [
+        ("tools[0].function.parameters", Grammar("json", "{}")),
+        (
+            "tools[1].function.parameters",
+            Grammar("json", '{"properties": {"a": {"pattern": "("}}}'),
+        ),
+    ]
+    text = "start: " + " | ".join(f"%json {schema.text}" for _, schema in schemas)
+    with pytest.raises(InvalidParameter, match=r"\(at /properties/a\)") as caught:
+        explain(byte_backend(), Grammar("lark", text), "tools", schemas)
+    assert caught.value.param == "tools[1].function.parameters"

@@ -1,0 +1,49 @@
+"""What each token of the vocabulary says, and which tokens say a text.
+
+Used by: `number_guard.py`, `reasoning_gate.py`. Runs in: EngineCore. Owns: nothing.
+Knows nothing of: grammars, requests.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from octavo.messages.grammar import NO_TEXT, Vocabulary
+
+
+class TokenTexts:
+    """The tokens of a model.
+
+    Args:
+        vocabulary: of the model.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.lens = np.frombuffer(vocabulary.token_lens, np.uint32).astype(np.int64)
+        self.ends = np.cumsum(self.lens)
+        self.bytes = vocabulary.token_bytes
+        self.eos_token_ids = vocabulary.eos_token_ids
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """The bytes of a token; of one that is no text, a byte that no text has, and its name."""
+        end = int(self.ends[token_id])
+        return self.bytes[end - int(self.lens[token_id]) : end]
+
+    def text_of(self, token_id: int) -> bytes:
+        """The bytes of a token; of one that is no text, its name."""
+        return self.bytes_of(token_id).removeprefix(NO_TEXT)
+
+    @functools.lru_cache(64)  # noqa: B019  one object per process
+    def ids_of(self, text: bytes) -> list[int]:
+        """Tokens that are the text, or no text and have that name."""
+        found = []
+        for token in (text, NO_TEXT + text):
+            place = self.bytes.find(token)
+            while place >= 0:
+                index = int(np.searchsorted(self.ends, place, side="right"))
+                if self.ends[index] == place + len(token) and self.lens[index] == len(token):
+                    found.append(index)
+                place = self.bytes.find(token, place + 1)
+        return found
