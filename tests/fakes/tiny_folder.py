@@ -19,7 +19,9 @@ HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS = 64, 128, 2, 4, 2
 WINDOW = 128
 
 
-def write_tiny_folder(folder: Path, dtype: str = "bfloat16", *, poison: int | None = None) -> str:
+def write_tiny_folder(
+    folder: Path, dtype: str = "bfloat16", *, poison: int | None = None, window: int = WINDOW
+) -> str:
     """config.json, model.safetensors (weights as `dtype`), tokenizer.json and its configuration;
     gives the folder. The embedding of the token `poison` is not a number: a request that reads it
     fails, whoever else is in its step."""
@@ -35,7 +37,7 @@ def write_tiny_folder(folder: Path, dtype: str = "bfloat16", *, poison: int | No
         num_attention_heads=HEADS,
         num_key_value_heads=KV_HEADS,
         vocab_size=VOCAB_SIZE,
-        max_position_embeddings=WINDOW,
+        max_position_embeddings=window,
         bos_token_id=BOS,
         eos_token_id=EOS,
         torch_dtype=dtype,

@@ -34,7 +34,8 @@ class Server:
     """One server process and what a test wants to ask it.
 
     `args` are appended to `octavo serve --host 127.0.0.1 --port P`; `env` is laid over the
-    environment (None removes a name). stdout and stderr go to `log_path`.
+    environment (None removes a name). stdout and stderr go to `log_path`. `module` is run instead
+    of `octavo`.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Server:
         prefix: tuple[str, ...] = (),
         port: int | None = None,
         model: str | None = None,
+        module: str = "octavo",
     ) -> None:
         self.port = free_port() if port is None else port
         self.log_path = log_path
@@ -53,7 +55,7 @@ class Server:
             environment.pop(name, None)
             if value is not None:
                 environment[name] = value
-        command = [*prefix, sys.executable, "-m", "octavo", "serve", *([model] if model else [])]
+        command = [*prefix, sys.executable, "-m", module, "serve", *([model] if model else [])]
         command += ["--host", "127.0.0.1", "--port", str(self.port), *args]
         self.started_s = time.monotonic()
         with log_path.open("wb") as log:
