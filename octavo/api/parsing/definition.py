@@ -16,6 +16,22 @@ from octavo.api.parsing.marks import MarkSet
 from octavo.api.parsing.pieces import ReplyParser
 
 
+class CallSpelling(msgspec.Struct, frozen=True):
+    """How a model writes a call whose arguments are one JSON object, for grammars that demand one.
+
+    Attributes:
+        before_name, after_name, end: around the name and the arguments.
+        separator: between two calls.
+        is_single: no call can follow another.
+    """
+
+    before_name: str
+    after_name: str
+    end: str
+    separator: str = "\n"
+    is_single: bool = False
+
+
 class ToolFormat(msgspec.Struct, frozen=True):
     """How a model writes its calls.
 
@@ -33,6 +49,7 @@ class ToolFormat(msgspec.Struct, frozen=True):
         only_known: a call must name a tool of the request (there is no mark that tells a call from
             other text and the section has none).
         new_id: makes the id of a call; None: the server does.
+        spelling: how a call can be demanded; None: it cannot.
     """
 
     call: tuple[CallPart, ...]
@@ -44,6 +61,7 @@ class ToolFormat(msgspec.Struct, frozen=True):
     only_at_start: bool = False
     only_known: bool = False
     new_id: Callable[[], str] | None = None
+    spelling: CallSpelling | None = None
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -135,6 +153,11 @@ class WholeReplyFormat(Protocol):
     @property
     def marks(self) -> tuple[str, ...]:
         """All fixed texts of the format."""
+        ...
+
+    @property
+    def spelling(self) -> CallSpelling | None:
+        """As in `ToolFormat`."""
         ...
 
     def make(self, request: ParserRequest) -> ReplyParser:

@@ -19,6 +19,7 @@ from octavo.api.parsing.definition import (
     WholeReplyFormat,
 )
 from octavo.api.parsing.engine import MarkedReplyParser
+from octavo.api.parsing.forced import JSON_LIST, ForcedCalls, forced_calls
 from octavo.api.parsing.marks import MarkSet
 from octavo.api.parsing.names import reasoning_parser, tool_parser
 from octavo.api.parsing.pieces import ReplyParser
@@ -93,6 +94,11 @@ class ReplyParsers:
                 f"The parser {self._whole.name} reads tool calls and reasoning in one; give "
                 "--tool-call-parser and --reasoning-parser of the same model, or leave one out."
             )
+        self._forced_format = ReplyFormat(
+            JSON_LIST,
+            reasoning if isinstance(reasoning, ReasoningFormat) else None,
+            self._silent(True),
+        )
 
     def keeps_special_tokens(self, has_tools: bool) -> bool:
         """True if a request's text must come with special tokens (`skip_special_tokens` false):
@@ -105,6 +111,7 @@ class ReplyParsers:
         *,
         prompt_tail: str = "",
         thinking: bool | None = None,
+        forced: ForcedCalls | None = None,
     ) -> ReplyParser:
         """A parser for one choice.
 
@@ -114,9 +121,11 @@ class ReplyParsers:
             prompt_tail: the end of the prompt as the model sees it, special tokens included. It
                 tells whether reasoning has begun; more of it than needed does no harm.
             thinking: what the request says of it (`enable_thinking`), None: nothing.
+            forced: what `forced` gave for this request, if it demands calls.
         """
         tools = tools or {}
-        if self._whole is not None:
+        in_own_format = forced is None or forced.is_own_format
+        if self._whole is not None and in_own_format:
             return self._whole.make(
                 ParserRequest(
                     tools=tools if self._tools is not None else {},
@@ -126,10 +135,24 @@ class ReplyParsers:
                 )
             )
         return MarkedReplyParser(
-            self._formats[bool(tools)],
+            self._formats[bool(tools)] if in_own_format else self._forced_format,
             in_reasoning=self.begins_in_reasoning(prompt_tail, thinking),
             schemas=tools,
         )
+
+    def forced(
+        self, tools: Mapping[str, Any], *, name: str | None = None, parallel: bool = True
+    ) -> ForcedCalls:
+        """What the output of a request that demands calls must look like.
+
+        Args:
+            tools: as in `make`, at least one.
+            name: the only tool that may be called, once.
+            parallel: more than one call may be made.
+        """
+        chosen = tools if name is None else {name: tools[name]}
+        spelling = self._tools.spelling if self._tools is not None else None
+        return forced_calls(spelling, chosen, parallel=parallel and name is None)
 
     def begins_in_reasoning(self, prompt_tail: str, thinking: bool | None = None) -> bool:
         """True if a reply to this prompt begins inside of reasoning. See `make`."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from octavo.api.parsing.definition import ParserRequest
+from octavo.api.parsing.definition import CallSpelling, ParserRequest
 from octavo.api.parsing.marks import MarkSet
 from octavo.api.parsing.pieces import (
     Content,
@@ -45,6 +45,14 @@ class HarmonyFormat:
 
     name = "openai"
     marks: tuple[str, ...] = (_START, _CHANNEL, _MESSAGE, "<|constrain|>", *_ENDS)
+
+    #: the end mark is the end of the output, which no grammar demands
+    spelling: CallSpelling | None = CallSpelling(
+        "<|channel|>commentary to=functions.",
+        " <|constrain|>json<|message|>",
+        "",
+        is_single=True,
+    )
 
     def make(self, request: ParserRequest) -> ReplyParser:
         """A parser for one choice."""

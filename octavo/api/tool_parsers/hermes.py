@@ -10,9 +10,17 @@ Runs in: API process. Knows nothing of: requests, texts.
 from __future__ import annotations
 
 from octavo.api.parsing.call_parts import Envelope
-from octavo.api.parsing.definition import ToolFormat
+from octavo.api.parsing.definition import CallSpelling, ToolFormat
 
-HERMES = ToolFormat(begins=("<tool_call>",), call=(Envelope(),), ends=("</tool_call>",))
-LONGCAT = ToolFormat(
-    begins=("<longcat_tool_call>",), call=(Envelope(),), ends=("</longcat_tool_call>",)
-)
+
+def _format(begin: str, end: str) -> ToolFormat:
+    return ToolFormat(
+        begins=(begin,),
+        call=(Envelope(),),
+        ends=(end,),
+        spelling=CallSpelling(f'{begin}\n{{"name": "', '", "arguments": ', f"}}\n{end}"),
+    )
+
+
+HERMES = _format("<tool_call>", "</tool_call>")
+LONGCAT = _format("<longcat_tool_call>", "</longcat_tool_call>")

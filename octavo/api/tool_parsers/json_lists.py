@@ -8,17 +8,41 @@ Runs in: API process. Knows nothing of: requests, texts.
 from __future__ import annotations
 
 from octavo.api.parsing.call_parts import Envelope
-from octavo.api.parsing.definition import ToolFormat
+from octavo.api.parsing.definition import CallSpelling, ToolFormat
+
+
+def _list_spelling(begin: str, end: str = "") -> CallSpelling:
+    return CallSpelling(f'{begin}[{{"name": "', '", "arguments": ', f"}}]{end}")
+
 
 #: Granite 3.0 and 3.1
-GRANITE = ToolFormat(begins=("<|tool_call|>", "<tool_call>"), brackets=True, call=(Envelope(),))
+GRANITE = ToolFormat(
+    begins=("<|tool_call|>", "<tool_call>"),
+    brackets=True,
+    call=(Envelope(),),
+    spelling=_list_spelling("<tool_call>"),
+)
 #: Jamba, Hunyuan A13B
 TOOL_CALLS_TAGS = ToolFormat(
-    begins=("<tool_calls>",), brackets=True, call=(Envelope(),), ends=("</tool_calls>",)
+    begins=("<tool_calls>",),
+    brackets=True,
+    call=(Envelope(),),
+    ends=("</tool_calls>",),
+    spelling=_list_spelling("<tool_calls>", "</tool_calls>"),
 )
 #: Phi 4 mini
-FUNCTOOLS = ToolFormat(begins=("functools",), brackets=True, call=(Envelope(),))
+FUNCTOOLS = ToolFormat(
+    begins=("functools",),
+    brackets=True,
+    call=(Envelope(),),
+    spelling=_list_spelling("functools"),
+)
 #: InternLM 2 and 2.5
 INTERNLM = ToolFormat(
-    begins=("<|action_start|><|plugin|>",), call=(Envelope(),), ends=("<|action_end|>",)
+    begins=("<|action_start|><|plugin|>",),
+    call=(Envelope(),),
+    ends=("<|action_end|>",),
+    spelling=CallSpelling(
+        '<|action_start|><|plugin|>\n{"name": "', '", "parameters": ', "}<|action_end|>"
+    ),
 )

@@ -9,7 +9,7 @@ Runs in: API process. Knows nothing of: requests, texts.
 from __future__ import annotations
 
 from octavo.api.parsing.call_parts import Arguments, Fixed, Name
-from octavo.api.parsing.definition import ToolFormat
+from octavo.api.parsing.definition import CallSpelling, ToolFormat
 
 KIMI_K2 = ToolFormat(
     begins=("<|tool_calls_section_begin|>",),
@@ -23,4 +23,10 @@ KIMI_K2 = ToolFormat(
         Fixed("<|tool_call_end|>"),
     ),
     ends=("<|tool_calls_section_end|>",),
+    spelling=CallSpelling(
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+        ":0<|tool_call_argument_begin|>",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+        is_single=True,  # the number counts the calls
+    ),
 )

@@ -11,7 +11,7 @@ Runs in: API process. Knows nothing of: requests, texts.
 from __future__ import annotations
 
 from octavo.api.parsing.call_parts import Envelope
-from octavo.api.parsing.definition import ToolFormat
+from octavo.api.parsing.definition import CallSpelling, ToolFormat
 
 LLAMA3_JSON = ToolFormat(
     begins=("<|python_tag|>",),
@@ -19,4 +19,5 @@ LLAMA3_JSON = ToolFormat(
     separators=";",
     call=(Envelope(),),
     only_known=True,
+    spelling=CallSpelling('{"name": "', '", "parameters": ', "}", separator="; "),
 )

@@ -14,7 +14,7 @@ import secrets
 import string
 
 from octavo.api.parsing.call_parts import Arguments, CallId, Either, Envelope, Fixed, Name
-from octavo.api.parsing.definition import ToolFormat
+from octavo.api.parsing.definition import CallSpelling, ToolFormat
 
 _ID_CHARACTERS = string.ascii_letters + string.digits
 _ID_LENGTH = 9
@@ -41,4 +41,5 @@ MISTRAL = ToolFormat(
         ),
     ),
     new_id=mistral_call_id,
+    spelling=CallSpelling('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", separator=""),
 )
