@@ -16,6 +16,9 @@ from typing import Any, NoReturn
 from octavo.config.flags.nearest import did_you_mean
 from octavo.errors import ConfigError
 
+#: of flags that are only known: neither in the help nor among the options
+_UNSEEN: dict[str, Any] = {"help": argparse.SUPPRESS, "default": argparse.SUPPRESS}
+
 
 class CommandParser(argparse.ArgumentParser):
     """A parser of `prog`'s words; `-h` prints the help and ends the program."""
@@ -25,11 +28,11 @@ class CommandParser(argparse.ArgumentParser):
 
     def add_hint(self, name: str, why: str, *, nargs: int | str = 0) -> None:
         """A flag without effect here; `why` completes "has no effect: ..."."""
-        self.add_argument(name, action=_Hint, nargs=nargs, why=why, help=argparse.SUPPRESS)
+        self.add_argument(name, action=_Hint, nargs=nargs, why=why, **_UNSEEN)
 
     def add_unsupported(self, name: str, why: str) -> None:
         """A flag that must not be ignored; `why` completes "is not supported: ..."."""
-        self.add_argument(name, action=_Refusal, nargs="*", why=why, help=argparse.SUPPRESS)
+        self.add_argument(name, action=_Refusal, nargs="*", why=why, **_UNSEEN)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The options of a command line.

@@ -43,7 +43,7 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
         (["xyz"], "unknown command 'xyz'; octavo --help lists the commands"),
         (["--port", "1"], "unknown flag --port; flags of the server come after octavo serve"),
         (["m.gguf"], "unknown command 'm.gguf'; to serve a model: octavo serve m.gguf"),
-        (["bench", "serve"], "octavo bench serve is not available yet"),
+        (["bench", "sweep"], "octavo bench sweep does not exist in Octavo"),
         (["snapshot"], "octavo snapshot does not exist in Octavo"),
         (["serve", "--prot", "1"], "unknown flag --prot; did you mean --port?"),
         (["serve", "--port", "x"], "--port must be an integer, got 'x'"),
