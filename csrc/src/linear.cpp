@@ -1,5 +1,7 @@
 #include "linear.h"
 
+#include <atomic>
+
 #include "error.h"
 #include "linear_block.h"
 #include "pool.h"
@@ -31,44 +33,115 @@ int64_t tiles_per_item(const ov_weight& w, int64_t rows, int64_t total_tiles, in
   return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
 }
 
+// How a linear is cut: items of tiles of one segment times a block of rows.
+struct Cut {
+  const ov_weight* weights[kMaxSegments];
+  int num_segments;
+  int64_t block_rows, row_blocks;
+  int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
+  int64_t items = 0;                              // of a row block
+
+  Cut(const ov_weight* const* w, int num, int64_t rows, int threads) : num_segments(num) {
+    // nearly equal blocks that begin at multiples of kRowStep
+    block_rows = round_up(ceil_div(rows, ceil_div(rows, kRowBlock)), kRowStep);
+    row_blocks = ceil_div(rows, block_rows);
+    int64_t total_tiles = 0;
+    for (int s = 0; s < num; ++s) total_tiles += w[s]->num_tiles;
+    for (int s = 0; s < num; ++s) {
+      weights[s] = w[s];
+      step[s] = tiles_per_item(*w[s], rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
+      items += ceil_div(w[s]->num_tiles, step[s]);
+      end[s] = items;
+    }
+  }
+  // Segment and first tile of an item of a row block.
+  int locate(int64_t item, int64_t* first_tile) const {
+    int s = 0;
+    while (item >= end[s]) ++s;
+    *first_tile = (s > 0 ? item - end[s - 1] : item) * step[s];
+    return s;
+  }
+  NextTiles tiles_of(int64_t item) const {
+    int64_t tile;
+    const int s = locate(item, &tile);
+    return next_tiles(*weights[s], tile);
+  }
+};
+
+// Items dealt out in runs: each thread has its own, in the order of memory, and then helps the others.
+class Runs {
+ public:
+  void deal(int64_t items, int threads) {
+    items_ = items;
+    threads_ = threads;
+    for (int t = 0; t < threads; ++t) next_[t].value.store(begin(t), std::memory_order_relaxed);
+  }
+  int64_t begin(int thread) const { return items_ * thread / threads_; }
+  // An item that nobody else has; as many calls as there are items.
+  int64_t take(int thread) {
+    for (int i = 0;; ++i) {
+      const int of = thread + i < threads_ ? thread + i : thread + i - threads_;
+      const int64_t limit = begin(of + 1);
+      if (next_[of].value.load(std::memory_order_relaxed) >= limit) continue;
+      const int64_t item = next_[of].value.fetch_add(1, std::memory_order_relaxed);
+      if (item < limit) return item;
+    }
+  }
+
+  static constexpr int kMaxThreads = 64;
+
+ private:
+  struct alignas(64) Counter {
+    std::atomic<int64_t> value;
+  };
+  int64_t items_ = 0;
+  int threads_ = 1;
+  Counter next_[kMaxThreads];
+};
+
 }  // namespace
 
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows) {
+                int64_t rows, const NextLinear& next) {
   if (rows <= 0) return;
   const int threads = pool ? pool_size(pool) : 1;
-  int64_t total_tiles = 0;
-  for (int s = 0; s < num_segments; ++s) total_tiles += segments[s].weight->num_tiles;
-  // nearly equal blocks that begin at multiples of kRowStep
-  const int64_t block_rows = round_up(ceil_div(rows, ceil_div(rows, kRowBlock)), kRowStep);
-  const int64_t row_blocks = ceil_div(rows, block_rows);
-  int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
-  int64_t items = 0;
-  for (int s = 0; s < num_segments; ++s) {
-    const ov_weight& w = *segments[s].weight;
-    step[s] = tiles_per_item(w, rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
-    items += ceil_div(w.num_tiles, step[s]);
-    end[s] = items;
-  }
-  parallel_for(pool, items * row_blocks, [&](int64_t item, int) {
-    const int64_t row_block = item / items;
-    int64_t index = item % items;
-    int s = 0;
-    while (index >= end[s]) ++s;
-    if (s > 0) index -= end[s - 1];
+  const ov_weight* weights[kMaxSegments];
+  for (int s = 0; s < num_segments; ++s) weights[s] = segments[s].weight;
+  const Cut cut(weights, num_segments, rows, threads);
+  const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after) {
     LinearBlock b;
+    const int s = cut.locate(item, &b.first_tile);
     b.segment = &segments[s];
     b.in = static_cast<const char*>(in);
     b.in_stride = in_stride;
-    b.first_row = block_rows * row_block;
-    b.rows = rows - b.first_row < block_rows ? rows - b.first_row : block_rows;
-    b.first_tile = index * step[s];
+    b.first_row = cut.block_rows * row_block;
+    b.rows = rows - b.first_row < cut.block_rows ? rows - b.first_row : cut.block_rows;
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
-    b.tiles = left < step[s] ? left : step[s];
+    b.tiles = left < cut.step[s] ? left : cut.step[s];
+    b.after = after;
     if (linear_input_type(*b.segment->weight) == OV_A8)
       linear_int8(b);
     else
       linear_float(b);
+  };
+  if (cut.row_blocks > 1 || threads > Runs::kMaxThreads) {
+    parallel_for(pool, cut.items * cut.row_blocks,
+                 [&](int64_t item, int) { run(item % cut.items, item / cut.items, NextTiles()); });
+    return;
+  }
+  static thread_local Runs kept;  // the caller's; a captured reference is the same for all threads
+  Runs& runs = kept;
+  runs.deal(cut.items, threads);
+  const Cut then(next.weights, next.num, next.num > 0 ? next.rows : 1, threads);
+  parallel_for(pool, cut.items, [&](int64_t, int thread) {
+    const int64_t item = runs.take(thread);
+    NextTiles after;
+    if (item + 1 == runs.begin(thread + 1)) {
+      if (then.items > 0) after = then.tiles_of(then.items * thread / threads);
+    } else if (item + 1 < cut.items) {
+      after = cut.tiles_of(item + 1);
+    }
+    run(item, 0, after);
   });
 }
 
@@ -91,6 +164,6 @@ int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, 
   const int64_t stride = ov_row_bytes(type, k);
   void* prepared = scratch.take(stride * (rows > 0 ? rows : 1));
   prepare_rows(pool, type, rows, k, in, k * 4, prepared, stride);
-  linear_run(pool, segments, num_segments, prepared, stride, rows);
+  linear_run(pool, segments, num_segments, prepared, stride, rows, NextLinear());
   return 0;
 }

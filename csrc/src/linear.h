@@ -27,9 +27,16 @@ constexpr int kMaxSegments = 4;
 // Type of the input a weight reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(const ov_weight& w);
 
+// The weights of the linear that runs after this one, as far as known: threads ask memory for them at the end of theirs.
+struct NextLinear {
+  const ov_weight* weights[kMaxSegments];
+  int num = 0;
+  int64_t rows = 0;
+};
+
 // Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type
 // says (the same for all segments, and the same k). num_segments <= kMaxSegments.
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows);
+                int64_t rows, const NextLinear& next);
 
 }  // namespace ov

@@ -5,6 +5,7 @@
 #include "byte_lanes.h"
 #include "linear.h"
 #include "tiles.h"
+#include "tiles_ahead.h"
 
 namespace ov {
 
@@ -14,6 +15,7 @@ struct LinearBlock {
   int64_t in_stride;
   int64_t first_row, rows;
   int64_t first_tile, tiles;
+  NextTiles after;  // what this thread reads after the block
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,

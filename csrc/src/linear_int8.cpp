@@ -44,19 +44,14 @@ class DirectSource {
   static constexpr int kTiles = Tiles;
 
   // `step` bytes from a tile to the next
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step)
-      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step) {
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, const NextTiles& after)
+      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(w, tile, step, after) {
     for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
-    // a page ahead and into the second-level cache, whose queue of misses is the longer one; at a tile's end this is
-    // the next tile's scales
-    constexpr int64_t kAhead = 4096;
     group_ += T::kGroupBytes;
-    unroll<Tiles>([&](auto c) OV_INLINED {
-      for (int i = 0; i < T::kGroupBytes; i += 64) __builtin_prefetch(group_ + c.value * step_ + kAhead + i, 0, 2);
-      scales_[c.value] = reader_[c.value].read(g);
-    });
+    ahead_.ask();
+    unroll<Tiles>([&](auto c) OV_INLINED { scales_[c.value] = reader_[c.value].read(g); });
   }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
@@ -66,9 +61,12 @@ class DirectSource {
   OV_ALWAYS_INLINE Lanes second(int c) const { return scales_[c].second; }
 
  private:
+  static constexpr int64_t kScaleBytes = T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes;  // of a group
+
   ScaleReader<Kind> reader_[Tiles];
   const uint8_t* group_;
   int64_t step_;
+  TilesAhead<Tiles, T::kGroupBytes, kScaleBytes> ahead_;
   GroupScales scales_[Tiles];
 };
 
@@ -172,8 +170,9 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
 }
 
 template <int Kind, int R>
-void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in, int64_t first) {
-  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step);
+void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
+                 int64_t first) {
+  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step, after);
   Lanes acc[R][kDirectTiles];
   multiply<R>(source, in, first, acc);
   store_block(*b.segment, b.first_row + first, tile, acc);
@@ -210,9 +209,9 @@ constexpr int smallest_panel_part(int limit) {
 }
 
 template <int Kind>
-void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in) {
+void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
   for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, in, first); });
+    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, after, in, first); });
   });
 }
 
@@ -263,7 +262,7 @@ void run(const LinearBlock& b) {
     // past the weight's last tile it is read again, and not stored
     const int64_t step = t + count <= b.segment->weight->num_tiles ? b.segment->weight->tile_bytes : 0;
     if (direct)
-      direct_tiles<Kind>(b, t, step, in);
+      direct_tiles<Kind>(b, t, step, t + count < end ? next_tiles(*b.segment->weight, t + count) : b.after, in);
     else
       panel_tiles<Kind>(b, t, step, in, panel);
   }

@@ -37,17 +37,15 @@ struct Sums {
 
 // One or two row tiles x one or two column tiles over all of k.
 template <int Rows, int Columns>
-void multiply(const char* in, int64_t in_stride, const uint8_t* codes, int64_t tile_bytes, int64_t steps,
+void multiply(const char* in, int64_t in_stride, const ov_weight& w, int64_t tile, const NextTiles& after,
               const Sums& sums) {
-  constexpr int64_t kAhead = 4096;
   const char* const second = in + sums.half * in_stride;
+  const uint8_t* codes = tile_codes(w, tile);
+  const int64_t tile_bytes = w.tile_bytes, steps = ceil_div(w.k, 32);
+  TilesAhead<Columns, kStepBytes, 0> ahead(w, tile, tile_bytes, after);
   unroll<2 * Rows>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
   for (int64_t i = 0; i < steps; ++i, codes += kStepBytes) {
-    if constexpr (Rows == 1)  // few rows: weights come from memory
-      unroll<Columns>([&](auto c) OV_INLINED {
-        for (int line = 0; line < kStepBytes; line += 64)
-          __builtin_prefetch(codes + c.value * tile_bytes + kAhead + line, 0, 2);
-      });
+    if constexpr (Rows == 1) ahead.ask();  // few rows: weights come from memory
     tile_load<4>(in + 64 * i, in_stride);
     tile_load<6>(codes, 64);
     tile_dot_bf16<0, 4, 6>();
@@ -100,10 +98,11 @@ void tiles_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, cha
     sums.data = reinterpret_cast<char*>(s.out + tile * kTileColumns) + row * s.out_stride;
     sums.stride = s.out_stride;
   }
+  const NextTiles after = tile + Columns < b.first_tile + b.tiles ? next_tiles(w, tile + Columns) : b.after;
   if (rows > kRegisterRows)
-    multiply<2, Columns>(in, b.in_stride, tile_codes(w, tile), w.tile_bytes, ceil_div(w.k, 32), sums);
+    multiply<2, Columns>(in, b.in_stride, w, tile, after, sums);
   else
-    multiply<1, Columns>(in, b.in_stride, tile_codes(w, tile), w.tile_bytes, ceil_div(w.k, 32), sums);
+    multiply<1, Columns>(in, b.in_stride, w, tile, after, sums);
   if (direct) return;
   for (int c = 0; c < Columns; ++c) finish(s, tile + c, row, rows, scratch + 64 * c, 64 * Columns);
 }

@@ -113,6 +113,15 @@ bool ov_plan::allocate() {
   }
   row_scratch_cols = align64(row_scratch_cols);
 
+  const auto is_linear = [](const ov_instr& n) { return n.op == OV_OP_LINEAR || n.op == OV_OP_LM_HEAD; };
+  const auto head = std::find_if(sample.begin(), sample.end(), is_linear);
+  const ov_instr* then = head == sample.end() ? nullptr : &*head;
+  next_linear.resize(forward.size());
+  for (size_t i = forward.size(); i-- > 0;) {
+    next_linear[i] = then;
+    if (is_linear(forward[i])) then = &forward[i];
+  }
+
   const int64_t ids = align64(4 * int64_t{max_tokens});
   const int64_t rows = align64(4 * row_scratch_cols * workers);
   const int64_t attended = align64(4 * attention_cols) * max_tokens;
@@ -317,7 +326,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_PREPARE:
       return prepare_rows(pool, out0.dtype, count_rows, out0.cols, in0.data, in0.stride, out0.data, out0.stride);
     case OV_OP_LINEAR:
-    case OV_OP_LM_HEAD: return run_linear(n, rows);
+    case OV_OP_LM_HEAD: return run_linear(n, index, rows);
     case OV_OP_ADD: return add(pool, in0, in1, out0, count_rows);
     case OV_OP_MUL: return mul(pool, in0, in1, out0, count_rows);
     case OV_OP_SCALE: return ov::scale(pool, in0, n.f[0], out0, count_rows);
@@ -344,7 +353,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   }
 }
 
-void ov_plan::run_linear(const ov_instr& n, const Rows& rows) {
+void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows) {
   LinearSegment segments[kMaxSegments];
   const int max_segments = n.op == OV_OP_LM_HEAD ? 1 : kMaxSegments;
   const View in0 = view(n.in[0], rows), residual = view(n.in[1], rows);
@@ -355,7 +364,15 @@ void ov_plan::run_linear(const ov_instr& n, const Rows& rows) {
     segments[used] = {weights[static_cast<size_t>(n.weight[used])], out.f32(0),     out.stride, vector(n.vec[used]),
                       has_residual ? residual.f32(0) : nullptr,     residual.stride};
   }
-  linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows));
+  NextLinear next;
+  if (!rows.is_sample) {
+    const ov_instr* then = next_linear[index];
+    if (then)
+      for (; next.num < kMaxSegments && then->weight[next.num] >= 0; ++next.num)
+        next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
+    next.rows = rows.step->num_tokens;
+  }
+  linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows), next);
 }
 
 void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {

@@ -43,7 +43,8 @@ struct ov_plan {
   std::vector<ov_vector> vectors;
   std::vector<ov::KvLayer> kv_layers;
   std::vector<ov::RopeTable> rope_tables;
-  std::vector<int> rope_of_instr;  // per instruction of `forward`: its table, or -1
+  std::vector<int> rope_of_instr;            // per instruction of `forward`: its table, or -1
+  std::vector<const ov_instr*> next_linear;  // per instruction of `forward`: the linear after it, or nullptr
   int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0, num_groups = 0;
   ov::Reporting reporting;
 
@@ -71,7 +72,7 @@ struct ov_plan {
   const float* vector(int32_t index) const { return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data; }
   int run_all(const std::vector<ov_instr>& segment, size_t first_timer, const Rows& rows);
   void run(const ov_instr& instr, size_t index, const Rows& rows);
-  void run_linear(const ov_instr& instr, const Rows& rows);
+  void run_linear(const ov_instr& instr, size_t index, const Rows& rows);
   void run_attention(const ov_instr& instr, const Rows& rows);
   void run_rope_kv(const ov_instr& instr, size_t index, const Rows& rows);
   int check_step(const ov_step& step) const;
