@@ -86,7 +86,7 @@ def _against(kind: ServerKind, environments: list[Environment]) -> list[Result]:
         for environment in environments:
             for script in _scripts(environment.client, kind):
                 print(f"{environment.client.name}: {script} against {kind.name}", flush=True)
-                result = run_script(environment, script, kind, origin, model or "")
+                result = run_script(environment, script, kind, origin, model)
                 for failure in result.failed:
                     print(f"  FAILED {failure}", flush=True)
                 results.append(result)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from octavo.envs import read_environ
+from octavo.weights.hub import hub_settings, locate
 from scripts.models import path_of
 
 FOLDER = Path(__file__).resolve().parent
@@ -35,9 +37,11 @@ class ServerKind:
         """The flags of the command line, the name and the key among them."""
         return ("--served-model-name", self.served_name, "--api-key", KEY, *self.flags)
 
-    def path(self) -> str | None:
+    def path(self) -> str:
         """The file to serve, fetched if it is not there."""
-        return None if self.model is None else str(path_of(self.model))
+        if self.model is None:
+            return locate(None, hub_settings(read_environ()))
+        return str(path_of(self.model))
 
 
 #: as in vLLM with xgrammar, which closes objects whose schema does not say that they are open:
@@ -123,5 +127,22 @@ CLIENTS = (
         ("@ai-sdk/openai-compatible", "ai"),
         one_script("ai_sdk.mjs", "small"),
         language="node",
+    ),
+    Client(
+        "vllm",
+        "`vllm bench serve`",
+        ("vllm",),
+        one_script("vllm_bench.py", "small"),
+        language="octavo",
+        limit_s=300.0,
+        existing=".cache/peers/vllm",
+    ),
+    Client(
+        "lmeval",
+        "lm-eval `local-completions`",
+        ("lm-eval", "torch", "transformers"),
+        one_script("lm_eval_client.py", "exact"),
+        language="octavo",
+        limit_s=300.0,
     ),
 )
