@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle test-clients fidelity check format native wheel clean distclean bench-peers
+.PHONY: help serve test test-oracle test-models test-templates test-clients fidelity check format native wheel clean distclean bench-peers
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -60,7 +60,7 @@ clean: ## remove what was built
 	rm -rf build dist octavo/lib
 
 distclean: clean ## remove the environments and the fetched models too
-	rm -rf $(VENV) $(ORACLE) .cache/models .cache/templates
+	rm -rf $(VENV) $(ORACLE) .cache/models .cache/templates .cache/clients
 
 # ---- set-up: each step leaves a stamp, so that a second run touches no network ------------------
 
