@@ -20,6 +20,7 @@ import msgspec
 from octavo.api.endpoint import Described, Operation, types_of
 from octavo.api.errors import ErrorResponse, row_of
 
+NULL = {"type": "null"}
 REF = "#/components/schemas/{name}"
 
 
@@ -36,6 +37,9 @@ def openapi_document(
     types = _types(operations)
     schemas, components = msgspec.json.schema_components(types, ref_template=REF)
     schema_of = dict(zip(types, schemas, strict=True))
+    for operation in operations:
+        for request in types_of(operation.request):
+            _allow_null(components[request.__name__])
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         path = re.sub(r"\{(\w+):path\}", r"{\1}", operation.path)
@@ -54,6 +58,17 @@ def openapi_document(
             "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
         }
     return document
+
+
+def _allow_null(request: dict[str, Any]) -> None:
+    """Null means absent for every option of a request (`octavo/api/body.py`)."""
+    for name, schema in request["properties"].items():
+        alternatives = schema.get("anyOf", [schema])
+        if name not in request["required"] and NULL not in alternatives:
+            outside = {key: schema[key] for key in ("default", "description") if key in schema}
+            inside = {key: value for key, value in schema.items() if key not in outside}
+            inside = inside.get("anyOf", [inside]) if set(inside) == {"anyOf"} else [inside]
+            request["properties"][name] = {"anyOf": [*inside, NULL], **outside}
 
 
 def _types(operations: Sequence[Operation]) -> list[Any]:
@@ -139,6 +154,10 @@ def _responses(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any
         }
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             responses[str(status)]["headers"] = {
-                "Retry-After": {"schema": {"type": "integer"}, "description": "seconds"}
+                "Retry-After": {
+                    "schema": {"type": "integer"},
+                    "description": "seconds",
+                    "required": True,
+                }
             }
     return responses

@@ -74,6 +74,7 @@ def test_parameters_of_python_and_of_both_routes_are_the_same() -> None:
         "structured_outputs",  # tests of its own; the core gets the grammar
         "skip_reading_prefix_cache",
         "bad_words_token_ids",
+        "reasoning",  # what the server's reasoning parser looks for
     }
     named = {NAMES.get(field, field) for field in FIELDS}
     assert named | only_in_python == set(SamplingParams.__struct_fields__)

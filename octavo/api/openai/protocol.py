@@ -14,12 +14,32 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from octavo.sampling_params import RepetitionDetectionParams, StructuredOutputsParams
+from octavo.sampling_params import (
+    MAX_N,
+    MAX_STREAM_INTERVAL,
+    MAX_TEMPERATURE,
+    RepetitionDetectionParams,
+    StructuredOutputsParams,
+)
 
 # ---- requests -----------------------------------------------------------------------------------
 
+# Limits in `extra_json_schema` are for `/openapi.json`; `SamplingParams` checks them, in its words.
+
+
+def _within(low: float, high: float | None = None, **more: Any) -> Meta:
+    limits = {"minimum": low} if high is None else {"minimum": low, "maximum": high}
+    return Meta(extra_json_schema={**limits, **more})
+
+
+_ABOVE_0 = Meta(extra_json_schema={"exclusiveMinimum": 0})
+_NOT_EMPTY = Meta(extra_json_schema={"minLength": 1})
+_HAS_ITEMS = Meta(extra_json_schema={"minItems": 1})
+_KEYS_ARE_IDS = Meta(extra_json_schema={"propertyNames": {"pattern": "^[0-9]+$"}})
+_IS_PRINTABLE = Meta(extra_json_schema={"pattern": "^[ -~]+$", "minLength": 1, "maxLength": 128})
 #: what travels to the engine unchecked must fit in 64 bits
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+TokenId = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 ExtraArg = bool | Int64 | float | str
 
 
@@ -56,36 +76,36 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     model: str = ""
     stream: bool = False
     stream_options: StreamOptions | None = None
-    n: int = 1
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: Annotated[int, Meta(description="0 and -1 switch it off")] | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: dict[int, float] | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
+    n: Annotated[int, _within(1, MAX_N)] = 1
+    temperature: Annotated[float, _within(0, MAX_TEMPERATURE)] | None = None
+    top_p: Annotated[float, _ABOVE_0, _within(0, 1)] | None = None
+    top_k: Annotated[int, _within(-1, description="0 and -1 switch it off")] | None = None
+    min_p: Annotated[float, _within(0, 1)] | None = None
+    seed: Annotated[int, _within(-(2**63), 2**64 - 1)] | None = None
+    presence_penalty: Annotated[float, _within(-2, 2)] | None = None
+    frequency_penalty: Annotated[float, _within(-2, 2)] | None = None
+    repetition_penalty: Annotated[float, _ABOVE_0] | None = None
+    logit_bias: Annotated[dict[int, float], _KEYS_ARE_IDS] | None = None
+    stop: Annotated[str, _NOT_EMPTY] | list[Annotated[str, _NOT_EMPTY]] | None = None
+    stop_token_ids: list[TokenId] | None = None
     include_stop_str_in_output: bool = False
     ignore_eos: bool = False
-    max_tokens: int | None = None
-    min_tokens: int = 0
-    bad_words: list[str] | None = None
-    allowed_token_ids: list[int] | None = None
+    max_tokens: Annotated[int, _within(0)] | None = None
+    min_tokens: Annotated[int, _within(0)] = 0
+    bad_words: list[Annotated[str, _NOT_EMPTY]] | None = None
+    allowed_token_ids: Annotated[list[TokenId], _HAS_ITEMS] | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
-    prompt_logprobs: int | None = None
-    logprob_token_ids: list[int] | None = None
+    prompt_logprobs: Annotated[int, _within(-1)] | None = None
+    logprob_token_ids: Annotated[list[TokenId], _HAS_ITEMS] | None = None
     repetition_detection: RepetitionDetectionParams | None = None
-    stream_interval: int | None = None
+    stream_interval: Annotated[int, _within(1, MAX_STREAM_INTERVAL)] | None = None
     use_beam_search: Annotated[bool, Meta(description="n is the width of the beam")] = False
-    length_penalty: Annotated[float, Meta(description="of a beam search")] = 1.0
+    length_penalty: Annotated[float, _within(-100, 100, description="of a beam search")] = 1.0
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] = "left"
     priority: Int64 = 0
-    request_id: str | None = None
+    request_id: Annotated[str, _IS_PRINTABLE] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool = False
@@ -94,6 +114,8 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     response_format: ResponseFormat | None = None
 
 
+_ID = {"type": "integer", "minimum": 0}
+_IDS = {"type": "array", "items": _ID, "minItems": 1}
 CompletionPrompt = Annotated[
     str | list[Any],
     Meta(
@@ -101,9 +123,8 @@ CompletionPrompt = Annotated[
         extra_json_schema={
             "anyOf": [
                 {"type": "string"},
-                {"type": "array", "items": {"type": "string"}},
-                {"type": "array", "items": {"type": "integer"}},
-                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+                {"type": "array", "items": _ID, "minItems": 1},
+                {"type": "array", "items": {"anyOf": [{"type": "string"}, _IDS]}, "minItems": 1},
             ]
         },
     ),
@@ -114,7 +135,7 @@ class CompletionRequest(SamplingFields, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     prompt: CompletionPrompt
-    logprobs: int | None = None
+    logprobs: Annotated[int, _within(-1)] | None = None
     echo: bool = False
     add_special_tokens: bool = True
 
@@ -137,7 +158,9 @@ ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "
 
 
 class ChatCompletionRequest(SamplingFields, kw_only=True):
-    """Body of `POST /v1/chat/completions`; the first eight fields are those of `ChatFields`."""
+    """Body of `POST /v1/chat/completions`."""
+
+    # the first eight fields are those of `ChatFields` (octavo/api/openai/chat_prompt.py)
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
@@ -147,10 +170,14 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     add_special_tokens: bool = False
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    max_completion_tokens: Annotated[int, Meta(description="wins over max_tokens")] | None = None
+    max_completion_tokens: Annotated[int, _within(1, description="wins over max_tokens")] | None = (
+        None
+    )
     logprobs: bool = False
-    top_logprobs: int | None = None
+    top_logprobs: Annotated[int, _within(0)] | None = None
     tool_choice: ToolChoice | None = None
+    parallel_tool_calls: Annotated[bool, Meta(description="false: at most one call")] | None = None
+    include_reasoning: bool = True
     reasoning_effort: ReasoningEffort | None = None
     echo: bool = False
 
@@ -165,7 +192,9 @@ class TokenizeCompletionRequest(msgspec.Struct, kw_only=True):
 
 
 class TokenizeChatRequest(msgspec.Struct, kw_only=True):
-    """Body of `POST /tokenize` for messages; the first eight fields are those of `ChatFields`."""
+    """Body of `POST /tokenize` for messages."""
+
+    # the first eight fields are those of `ChatFields` (octavo/api/openai/chat_prompt.py)
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
@@ -182,7 +211,7 @@ class TokenizeChatRequest(msgspec.Struct, kw_only=True):
 class DetokenizeRequest(msgspec.Struct, kw_only=True):
     """Body of `POST /detokenize`."""
 
-    tokens: list[int]
+    tokens: list[TokenId]
     model: str = ""
 
 
