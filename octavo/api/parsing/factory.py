@@ -7,24 +7,37 @@ Runs in: API process. Owns: which definitions are in force. Knows nothing of: HT
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from octavo.api.parsing.definition import (
+    Opening,
     ParserRequest,
     ReasoningFormat,
     ToolFormat,
     WholeReplyFormat,
 )
+from octavo.api.parsing.detection import told_reasoning_parser, told_tool_parser
 from octavo.api.parsing.engine import MarkedReplyParser
 from octavo.api.parsing.forced import JSON_LIST, ForcedCalls, forced_calls
 from octavo.api.parsing.marks import MarkSet
-from octavo.api.parsing.names import reasoning_parser, tool_parser
+from octavo.api.parsing.names import (
+    reasoning_parser,
+    tool_parser,
+)
 from octavo.api.parsing.pieces import ReplyParser
 from octavo.api.parsing.reply_format import ReplyFormat
 from octavo.errors import ConfigError
+
+if TYPE_CHECKING:
+    from octavo.api.parsing.response_parser import ResponseTemplateFormat
+from octavo.sampling_params import ReasoningMarks
+
+AUTO, HF = "auto", "hf"
+TOOL_FLAG, REASONING_FLAG = "--tool-call-parser", "--reasoning-parser"
+_Definition = TypeVar("_Definition")
 
 
 class ModelTexts(msgspec.Struct, frozen=True):
@@ -47,16 +60,69 @@ def reply_parsers(
     """The parsers that an operator names.
 
     Args:
-        tool_name, reasoning_name: of `names.py`; None: replies are not read for it.
+        tool_name, reasoning_name: of `names.py`; `hf`: as the model's response_template says;
+            `auto`: as the model's files tell (no reasoning where they tell none); None: replies are
+            not read for it.
 
     Raises:
-        ConfigError: a name is unknown, or the two do not go together.
+        ConfigError: a name is unknown, the model's files do not tell, or the two do not go
+            together.
     """
+    whole: ResponseTemplateFormat | None = None
+    if model.response_template is not None and {tool_name, reasoning_name} & {AUTO, HF}:
+        # few models have one; it needs the package regex
+        from octavo.api.parsing.response_parser import ResponseTemplateFormat as Format
+
+        whole = Format(model.response_template)
+    template = model.chat_template or ""
     return ReplyParsers(
-        tool_parser(tool_name) if tool_name else None,
-        reasoning_parser(reasoning_name) if reasoning_name else None,
+        _told(
+            tool_name,
+            TOOL_FLAG,
+            whole=whole if whole is not None and whole.has_tools else None,
+            named=tool_parser,
+            told=told_tool_parser,
+            chat_template=template,
+        ),
+        _told(
+            reasoning_name,
+            REASONING_FLAG,
+            whole=whole if whole is not None and whole.has_reasoning else None,
+            named=reasoning_parser,
+            told=told_reasoning_parser,
+            chat_template=template,
+        ),
         model.special_tokens,
     )
+
+
+def _told(
+    name: str | None,
+    flag: str,
+    *,
+    whole: WholeReplyFormat | None,
+    named: Callable[[str], _Definition],
+    told: Callable[[str], str | None],
+    chat_template: str,
+) -> _Definition | WholeReplyFormat | None:
+    """The definition of a name; `whole` is what `hf` means, None if it has no such field."""
+    if name is None:
+        return None
+    if name not in (AUTO, HF):
+        return named(name)
+    if whole is not None:
+        return whole
+    if name == HF:
+        raise ConfigError(
+            f"{flag} hf: tokenizer_config.json has no response_template with such a field; name "
+            "another parser."
+        )
+    found = told(chat_template)
+    if found is None and flag == TOOL_FLAG:
+        raise ConfigError(
+            f"{flag} auto: the model's chat template does not tell which parser it needs; name one."
+        )
+    return named(found) if found is not None else None
 
 
 class ReplyParsers:
@@ -103,7 +169,10 @@ class ReplyParsers:
     def keeps_special_tokens(self, has_tools: bool) -> bool:
         """True if a request's text must come with special tokens (`skip_special_tokens` false):
         marks are among them. The parser does not show the others."""
-        return not self._special_tokens.isdisjoint(self._marks(has_tools))
+        if self._whole is not None:
+            return bool(self._special_tokens)
+        marks = self._marks(has_tools)
+        return any(token in mark for mark in marks for token in self._special_tokens)
 
     def make(
         self,
@@ -153,6 +222,45 @@ class ReplyParsers:
         chosen = tools if name is None else {name: tools[name]}
         spelling = self._tools.spelling if self._tools is not None else None
         return forced_calls(spelling, chosen, parallel=parallel and name is None)
+
+    @property
+    def reads_tools(self) -> bool:
+        """True if calls can be looked for."""
+        return self._tools is not None
+
+    @property
+    def reads_reasoning(self) -> bool:
+        """True if reasoning is told from content."""
+        return self._reasoning is not None
+
+    @property
+    def call_trigger(self) -> str | None:
+        """The mark that begins a call; None: there is none, or what follows cannot be demanded."""
+        tools = self._tools
+        if not isinstance(tools, ToolFormat) or tools.spelling is None:
+            return None
+        begins = [mark for mark in tools.begins if tools.spelling.before_name.startswith(mark)]
+        return max(begins, key=len, default=None)
+
+    def reasoning_marks(
+        self, prompt_tail: str, thinking: bool | None = None, *, forced: bool = False
+    ) -> ReasoningMarks | None:
+        """Where a grammar does not hold in a reply to this prompt; None: it holds everywhere.
+
+        Args:
+            prompt_tail, thinking: as in `make`.
+            forced: calls are demanded.
+        """
+        form = self._reasoning
+        if self._whole is not None:
+            ends = self._whole.call_headers if forced else self._whole.answer_headers
+            return ReasoningMarks([], list(ends), is_open=True) if ends else None
+        if form is None:
+            return None
+        assert isinstance(form, ReasoningFormat)
+        is_open = self.begins_in_reasoning(prompt_tail, thinking)
+        may_begin = is_open or form.opening is Opening.CONTENT
+        return ReasoningMarks(list(form.begin), list(form.end), is_open) if may_begin else None
 
     def begins_in_reasoning(self, prompt_tail: str, thinking: bool | None = None) -> bool:
         """True if a reply to this prompt begins inside of reasoning. See `make`."""

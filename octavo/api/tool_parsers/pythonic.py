@@ -29,3 +29,5 @@ LFM2 = ToolFormat(
     begins=("<|tool_call_start|>",), brackets=True, call=_CALL, ends=("<|tool_call_end|>",)
 )
 OLMO3 = ToolFormat(begins=("<function_calls>",), call=_CALL, ends=("</function_calls>",))
+#: a list that is known to be one
+CALL_LIST = ToolFormat(bare=("[",), brackets=True, call=_CALL, only_at_start=True)
