@@ -14,7 +14,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,32 @@ from benchmarks.peers.scenarios import SCENARIOS, Contender, measure
 
 
 def rounds(
-    contenders: Sequence[Contender],
-    scenario_name: str,
+    contenders: Mapping[Contender, Sequence[str]],
     *,
     count: int,
     logs: Path,
     limit_s: float = 300.0,
-) -> dict[str, list[dict[str, Any]]]:
-    """Figures of each contender by name, one entry per round; round r uses seed r. Who begins
-    changes from round to round."""
-    runs: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in contenders}
+) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """Figures by scenario and name of contender, one entry per round.
+
+    Args:
+        contenders: with the scenarios that each goes through, in order, on one server per round.
+            Who begins changes from round to round.
+        count: rounds; their seeds differ.
+        limit_s: for a start and for a load.
+    """
+    runs: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    everyone = list(contenders)
     for number in range(count):
-        order = [*contenders[number % len(contenders) :], *contenders[: number % len(contenders)]]
-        for contender in order:
-            scenario = SCENARIOS[scenario_name]
-            figures = measure(contender, scenario, seed=number, logs=logs, limit_s=limit_s)
-            runs[contender.name].append(figures)
-            shown = {name: figures[name] for name in scenario.figures}
-            print(
-                f"  {scenario_name} round {number + 1} {contender.name}: {shown}", file=sys.stderr
+        first = number % len(everyone)
+        for contender in [*everyone[first:], *everyone[:first]]:
+            found = measure(
+                contender, contenders[contender], seed=number, logs=logs, limit_s=limit_s
             )
+            for name, figures in found.items():
+                runs.setdefault(name, {}).setdefault(contender.name, []).append(figures)
+                shown = {figure: figures[figure] for figure in SCENARIOS[name].figures}
+                print(f"  {name} round {number + 1} {contender.name}: {shown}", file=sys.stderr)
     return runs
 
 
@@ -68,8 +74,11 @@ def main() -> None:
         for name, command in (server.split("=", 1) for server in args.servers)
     ]
     runs = rounds(
-        contenders, args.scenario, count=args.rounds, logs=args.logs, limit_s=args.limit_s
-    )
+        {contender: [args.scenario] for contender in contenders},
+        count=args.rounds,
+        logs=args.logs,
+        limit_s=args.limit_s,
+    )[args.scenario]
     if args.json:
         args.json.write_text(json.dumps(runs, indent=1))
     figures = dict.fromkeys((*SCENARIOS[args.scenario].figures, "ready_s", "pss_mb"))

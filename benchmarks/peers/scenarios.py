@@ -1,10 +1,11 @@
-"""Named loads, and one server's figures under one of them."""
+"""Named loads, and one server's figures under them."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,16 @@ class Contender:
 
 
 def measure(
-    contender: Contender, scenario: Scenario, *, seed: int, logs: Path, limit_s: float
-) -> dict[str, Any]:
-    """Starts the server, applies the load, stops it.
+    contender: Contender, scenarios: Sequence[str], *, seed: int, logs: Path, limit_s: float
+) -> dict[str, dict[str, Any]]:
+    """Starts the server, applies the loads one after another, stops it; figures by scenario.
+
+    No two loads have a seed in common, so that none finds another's prompts in a prefix cache.
 
     Raises:
         ServerFailed: it did not start, or requests failed, or it does not stream though it should.
     """
+    found: dict[str, dict[str, Any]] = {}
     with Server(
         contender.name,
         contender.command,
@@ -69,22 +73,27 @@ def measure(
         model=contender.model,
         environment=dict(contender.environment),
     ) as server:
-        figures: dict[str, Any] = {"ready_s": round(server.ready_s, 3)}
-        if scenario.arguments:
-            base = [sys.executable, "-m", "benchmarks.peers.load"]
-            base += ["--port", str(server.port), "--model", contender.model]
-            subprocess.run([*base, *WARM_UP], check=True, capture_output=True, timeout=limit_s)
-            run = subprocess.run(
-                [*base, *scenario.arguments, "--seed", str(seed)],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-            )
-            figures |= json.loads(run.stdout.splitlines()[-1])
-            _check(contender.name, figures)
-        figures["pss_mb"] = round(server.pss_bytes() / 2**20, 1)
-        return figures
+        base = [sys.executable, "-m", "benchmarks.peers.load"]
+        base += ["--port", str(server.port), "--model", contender.model]
+        is_warm = False
+        for name in scenarios:
+            figures: dict[str, Any] = {"ready_s": round(server.ready_s, 3)}
+            if SCENARIOS[name].arguments:
+                if not is_warm:
+                    _run([*base, *WARM_UP], limit_s)
+                    is_warm = True
+                own_seed = str(100 * seed + list(SCENARIOS).index(name))
+                figures |= _run([*base, *SCENARIOS[name].arguments, "--seed", own_seed], limit_s)
+                _check(contender.name, figures)
+            figures["pss_mb"] = round(server.pss_bytes() / 2**20, 1)
+            found[name] = figures
+    return found
+
+
+def _run(words: Sequence[str], limit_s: float) -> dict[str, Any]:
+    run = subprocess.run(words, check=True, capture_output=True, text=True, timeout=limit_s)
+    figures: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return figures
 
 
 def _check(name: str, figures: dict[str, Any]) -> None:

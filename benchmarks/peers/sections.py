@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,12 @@ class Bench:
     raw: dict[str, Any] = field(default_factory=dict)
 
     def served(
-        self, name: str, scenario: str, contenders: Sequence[Contender | None]
-    ) -> dict[str, list[dict[str, Any]]]:
-        """Figures of those contenders that are there, by name."""
-        present = [contender for contender in contenders if contender is not None]
-        runs = rounds(present, scenario, count=self.num_rounds, logs=self.logs, limit_s=600)
-        self.raw[name] = runs
+        self, contenders: Mapping[Contender | None, Sequence[str]]
+    ) -> dict[str, dict[str, list[dict[str, Any]]]]:
+        """Figures by scenario and name, of those contenders that are there."""
+        present = {who: names for who, names in contenders.items() if who is not None}
+        runs = rounds(present, count=self.num_rounds, logs=self.logs, limit_s=600)
+        self.raw |= runs
         return runs
 
     def openvino(self, scenario: str) -> list[dict[str, Any]]:
@@ -80,26 +80,25 @@ def compared(
     unit: str,
     *,
     is_at_most: bool = False,
+    ours: str = "octavo",
 ) -> Row | Missing:
-    """Octavo's figure beside the best of the named engines that ran."""
+    """Octavo's figure beside the best of the named engines that ran; `ours` names its run."""
     present = [name for name in against if runs.get(name)]
     if not present:
         return Missing(what, f"none of {', '.join(against)} is built (scripts/build-peers.sh)")
     pick = min if is_at_most else max
     best = pick(present, key=lambda name: median(runs[name], figure))
-    spread = [
-        ours[figure] / theirs[figure]
-        for ours, theirs in zip(runs["octavo"], runs[best], strict=True)
-    ]
-    ours, theirs = median(runs["octavo"], figure), median(runs[best], figure)
-    return Row(what, ours, theirs, best, unit, wanted, is_at_most, spread)
+    pairs = zip(runs[ours], runs[best], strict=True)
+    spread = [mine[figure] / other[figure] for mine, other in pairs]
+    mine, other = median(runs[ours], figure), median(runs[best], figure)
+    return Row(what, mine, other, best, unit, wanted, is_at_most, spread)
 
 
 def decode(bench: Bench) -> Rows:
     """One stream."""
     engines, model = bench.engines, bench.default
     contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
-    runs = bench.served("decode", "decode", contenders)
+    runs = bench.served(dict.fromkeys(contenders, ("decode",)))["decode"]
     rows = []
     for name, wanted in (("ik_llama.cpp", 0.65), ("llama.cpp", 0.45)):
         what = f"decode alone, TPOT ({name})"
@@ -107,32 +106,45 @@ def decode(bench: Bench) -> Rows:
     return rows
 
 
-def prefill(bench: Bench) -> Rows:
-    """Prompts of about 920 tokens, one at a time."""
-    engines, model = bench.engines, bench.default
-    contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
-    if bench.bf16 is not None:
-        contenders.append(engines.vllm(bench.bf16))
-    runs = bench.served("prefill", "prefill", contenders)
-    runs["openvino"] = bench.openvino("prefill")
-    peers = ["openvino", "vllm", "ik_llama.cpp", "llama.cpp"]
-    return [compared("prefill", runs, "total_tps", peers, 1.5, "tok/s")]
+#: of an engine's one server per round, the first with the memory of its load only
+SERVED = ("serve32", "serve8", "prefill", "prefix")
 
 
-def serve(bench: Bench, scenario: str, wanted: float) -> Rows:
-    """Many streams at a time."""
+def serving(bench: Bench) -> Rows:
+    """Many streams, long prompts and shared ones: each engine's server goes through all loads."""
     engines, model = bench.engines, bench.default
-    contenders = [engines.octavo(model), engines.llama_server(model)]
+    contenders: dict[Contender | None, Sequence[str]] = {
+        engines.octavo(model): SERVED,
+        engines.octavo(model, "--kv-cache-dtype", "int8", name="octavo int8 KV"): ["serve32"],
+        engines.llama_server(model): SERVED,
+        engines.ik_server(model): ["prefill"],
+    }
     if bench.bf16 is not None:
-        contenders.append(engines.vllm(bench.bf16))
-    runs = bench.served(scenario, scenario, contenders)
-    runs["openvino"] = bench.openvino(scenario)
+        contenders[engines.octavo(bench.bf16, name="octavo bf16")] = ["serve32"]
+        contenders[engines.vllm(bench.bf16)] = SERVED
+    runs = bench.served(contenders)
+    for scenario in ("serve32", "serve8", "prefill"):
+        runs[scenario]["openvino"] = bench.openvino(scenario)
+    many, prefill = ["openvino", "vllm", "llama.cpp"], ["openvino", "vllm", "ik_llama.cpp"]
+    prefill.append("llama.cpp")
     rows: Rows = [
-        compared(scenario, runs, "out_tps", ["openvino", "vllm", "llama.cpp"], wanted, "out tok/s")
+        compared("prefill", runs["prefill"], "total_tps", prefill, 1.5, "tok/s"),
+        compared("serve8", runs["serve8"], "out_tps", many, 2.0, "out tok/s"),
+        compared("serve32", runs["serve32"], "out_tps", many, 2.1, "out tok/s"),
+        _memory(bench, runs["serve32"]["octavo"]),
+        compared("shared prefix", runs["prefix"], "total_tps", ["vllm"], 2.5, "tok/s"),
     ]
-    if scenario == "serve32":
-        rows.append(_memory(bench, runs["octavo"]))
-        rows += _int8_kv(bench, runs)
+    of = runs["serve32"]
+    rows.append(
+        compared(
+            "serve32 with int8 KV", of, "out_tps", many, 2.1, "out tok/s", ours="octavo int8 KV"
+        )
+    )
+    what = "bf16 safetensors, serve32"
+    if bench.bf16 is None:
+        rows.append(Missing(what, "its folder is made with openvino's peer"))
+    else:
+        rows.append(compared(what, of, "out_tps", ["vllm"], 1.4, "out tok/s", ours="octavo bf16"))
     return rows
 
 
@@ -148,39 +160,11 @@ def _memory(bench: Bench, runs: list[dict[str, Any]]) -> Row:
     return Row("memory after serve32", ours, limit_mb, "its limit", "MB", 1.0, is_at_most=True)
 
 
-def _int8_kv(bench: Bench, with_bf16: dict[str, list[dict[str, Any]]]) -> Rows:
-    contender = bench.engines.octavo(bench.default, "--kv-cache-dtype", "int8")
-    runs = bench.served("serve32 int8 KV", "serve32", [contender])
-    runs["bf16 KV"] = with_bf16["octavo"]
-    row = compared("serve32 with int8 KV", runs, "out_tps", ["bf16 KV"], 1.0, "out tok/s")
-    return [row]
-
-
-def prefix(bench: Bench) -> Rows:
-    """Prompts whose first 6,000 characters are the same."""
-    engines = bench.engines
-    contenders = [engines.octavo(bench.default), engines.llama_server(bench.default)]
-    if bench.bf16 is not None:
-        contenders.append(engines.vllm(bench.bf16))
-    runs = bench.served("prefix", "prefix", contenders)
-    return [compared("shared prefix", runs, "total_tps", ["vllm"], 2.5, "tok/s")]
-
-
-def bf16(bench: Bench) -> Rows:
-    """The same bfloat16 weights as vLLM."""
-    if bench.bf16 is None:
-        return [Missing("bf16 safetensors, serve32", "its folder is made with openvino's peer")]
-    contenders = [bench.engines.octavo(bench.bf16), bench.engines.vllm(bench.bf16)]
-    runs = bench.served("bf16", "serve32", contenders)
-    row = compared("bf16 safetensors, serve32", runs, "out_tps", ["vllm"], 1.4, "out tok/s")
-    return [row]
-
-
 def start(bench: Bench) -> Rows:
     """From nothing to the first token."""
     engines, model = bench.engines, bench.default
     contenders = [engines.octavo(model), engines.llama_server(model), engines.ik_server(model)]
-    runs = bench.served("start", "start", contenders)
+    runs = bench.served(dict.fromkeys(contenders, ("start",)))["start"]
     return [
         compared("start", runs, "ready_s", ["llama.cpp"], 0.65, "s", is_at_most=True),
     ]
@@ -274,11 +258,7 @@ def _load_of(scenario: str) -> dict[str, Any]:
 SECTIONS: dict[str, Callable[[Bench], Rows]] = {
     "start": start,
     "decode": decode,
-    "prefill": prefill,
-    "serve8": lambda bench: serve(bench, "serve8", 2.0),
-    "serve32": lambda bench: serve(bench, "serve32", 2.1),
-    "prefix": prefix,
-    "bf16": bf16,
+    "serving": serving,
     "real": real_models,
     "avx2": avx2,
     "kernels": kernels,
