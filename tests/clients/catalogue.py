@@ -48,10 +48,12 @@ class ServerKind:
 #: small models invent properties otherwise until max_tokens ends them
 CLOSED = ("--structured-outputs-config.disable_additional_properties", "true")
 
+TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+
 SERVERS = (
-    ServerKind("small", "smollm2", CLOSED),
+    ServerKind("small", "smollm2", (*CLOSED, *TOOLS)),
     ServerKind("exact", "smollm2", ("--dtype", "float32", "--max-model-len", "2048")),
-    ServerKind("coder", "qwen-coder", CLOSED, "qwen2.5-coder-0.5b"),
+    ServerKind("coder", "qwen-coder", (*CLOSED, *TOOLS), "qwen2.5-coder-0.5b"),
 )
 
 
@@ -89,7 +91,7 @@ def one_script(script: str, *servers: str) -> tuple[tuple[str, tuple[str, ...]],
     return ((script, servers),)
 
 
-OPENAI = (("openai_client.py", ("small",)),)
+OPENAI = (("openai_client.py", ("small",)), ("openai_tools.py", ("small", "coder")))
 
 CLIENTS = (
     Client("openai3", "openai (Python) 3.x", ("openai",), OPENAI),
@@ -98,34 +100,41 @@ CLIENTS = (
         "langchain",
         "LangChain",
         ("langchain-openai", "openai"),
-        one_script("langchain_client.py", "small"),
+        one_script("langchain_client.py", "small", "coder"),
     ),
     Client(
         "llamaindex",
         "LlamaIndex `OpenAILike`",
         ("llama-index-llms-openai-like", "llama-index-core", "openai"),
-        one_script("llama_index_client.py", "small"),
+        one_script("llama_index_client.py", "small", "coder"),
     ),
     Client(
         "instructor",
         "instructor",
         ("instructor", "openai"),
-        one_script("instructor_client.py", "small"),
+        one_script("instructor_client.py", "small", "coder"),
     ),
-    Client("litellm", "LiteLLM", ("litellm", "openai"), one_script("litellm_client.py", "small")),
-    Client("llm", "simonw's `llm`", ("llm", "openai"), one_script("llm_client.py", "small")),
+    Client(
+        "litellm",
+        "LiteLLM",
+        ("litellm", "openai"),
+        one_script("litellm_client.py", "small", "coder"),
+    ),
+    Client(
+        "llm", "simonw's `llm`", ("llm", "openai"), one_script("llm_client.py", "small", "coder")
+    ),
     Client(
         "openai-node",
         "openai (npm)",
         ("openai",),
-        one_script("openai_node.mjs", "small"),
+        one_script("openai_node.mjs", "small", "coder"),
         language="node",
     ),
     Client(
         "ai-sdk",
         "AI SDK",
         ("@ai-sdk/openai-compatible", "ai"),
-        one_script("ai_sdk.mjs", "small"),
+        one_script("ai_sdk.mjs", "small", "coder"),
         language="node",
     ),
     Client(

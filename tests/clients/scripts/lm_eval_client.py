@@ -15,10 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from octavo import LLM, SamplingParams
-from octavo.tokenizer.tokenizer import load_tokenizer
 from proofs import check, target
 from tokenizer_folder import write_tokenizer
+
+from octavo import LLM, SamplingParams
+from octavo.tokenizer.tokenizer import load_tokenizer
 
 BOUND = 1e-3
 TASKS = Path(__file__).resolve().parents[1] / "tasks"
