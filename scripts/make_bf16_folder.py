@@ -6,6 +6,7 @@ environment that scripts/build-peers.sh makes for openvino has them:
     python scripts/make_bf16_folder.py MODEL.gguf FOLDER
 """
 
+import json
 import sys
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def main() -> None:
     temporary = folder.with_suffix(".part")
     model.save_pretrained(temporary)
     AutoTokenizer.from_pretrained(**place).save_pretrained(temporary)
+    # the class that a GGUF file of architecture llama is taken for splits text in its own way; this
+    # one takes tokenizer.json as it is
+    config = temporary / "tokenizer_config.json"
+    known = json.loads(config.read_text())
+    kept = {key: known[key] for key in ("bos_token", "eos_token") if key in known}
+    config.write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **kept}))
     temporary.rename(folder)  # whole or not at all
 
 
