@@ -10,7 +10,7 @@ Runs in: the API process. Owns: the mapping. Knows nothing of: tensors, chat tem
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -29,6 +29,7 @@ PREFIX: Final = "tokenizer.ggml."
 CONTROL: Final = 3  # token types of the GGUF specification
 USER_DEFINED: Final = 4
 MAX_PIECE_CHARACTERS: Final = 1024  # of a SentencePiece token; real ones have at most 128
+MAX_CHARACTERS: Final = 20_000_000  # of such a vocabulary; Gemma's has 1.5 million
 SPACE_MARK: Final = "\u2581"  # how SentencePiece spells a space
 
 #: name in chat templates -> key of its id
@@ -124,7 +125,8 @@ class _Builder:
     def _sentencepiece(self) -> tuple[Tokenizer, bool]:
         vocab = dict(zip(self._tokens, range(len(self._tokens)), strict=True))
         scores = self._scores()
-        tokenizer = self._fallback_bpe(vocab, dict(zip(self._tokens, scores, strict=True)))
+        token_to_score = dict(zip(self._tokens, scores, strict=True))
+        tokenizer = self._fallback_bpe(vocab, list(vocab), list(token_to_score.values()))
         has_prefix = self._gguf.flag(f"{PREFIX}add_space_prefix") is not False
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(
             replacement=SPACE_MARK, prepend_scheme="first" if has_prefix else "never", split=False
@@ -143,7 +145,9 @@ class _Builder:
         ]
         vocab = dict(zip(tokens, range(len(tokens)), strict=True))
         # the order of the vocabulary is the order of the merges; the scores are not
-        tokenizer = self._fallback_bpe(vocab, {token: -index for token, index in vocab.items()})
+        has_each_once = len(vocab) == len(tokens)
+        ranked = tokens if has_each_once else sorted(vocab, key=vocab.__getitem__)
+        tokenizer = self._fallback_bpe(vocab, ranked, None)
         tokenizer.normalizer = normalizers.Replace(" ", SPACE_MARK)
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
         tokenizer.decoder = decoders.Sequence(
@@ -151,12 +155,24 @@ class _Builder:
         )
         return tokenizer, True
 
-    def _fallback_bpe(self, vocab: dict[str, int], scores: Mapping[str, float]) -> Tokenizer:
+    def _fallback_bpe(
+        self, vocab: dict[str, int], tokens: list[str], scores: list[float] | None
+    ) -> Tokenizer:
+        """Args:
+        tokens: each token of `vocab` once.
+        scores: of `tokens`; None: they are sorted by score, best first.
+        """
         stored = self._strings("merges")
-        longest = max(map(len, vocab))
-        if longest > MAX_PIECE_CHARACTERS:  # all ways to cut it are tried
-            raise ValueError(f"a token has {longest} characters")
-        merges = split_merges(stored) if stored else merges_from_scores(vocab, scores)
+        longest, total = max(map(len, vocab)), sum(map(len, vocab))
+        if longest > MAX_PIECE_CHARACTERS or total > MAX_CHARACTERS:  # all ways to cut are tried
+            raise ValueError(f"a token has {longest} characters, all have {total}")
+        if stored:
+            merges = split_merges(stored)
+        else:
+            # late: numpy takes 0.1 s to load, and only vocabularies without merges need it
+            from octavo.tokenizer.sentencepiece_merges import merges_from_scores
+
+            merges = merges_from_scores(tokens, scores)
         return Tokenizer(
             BPE(
                 vocab=vocab,
@@ -261,27 +277,3 @@ def split_merges(merges: list[str]) -> list[tuple[str, str]]:
     if len(parts) != 2 * len(merges):
         raise ValueError("a merge is not two tokens")
     return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def merges_from_scores(
-    vocab: Mapping[str, int], scores: Mapping[str, float]
-) -> list[tuple[str, str]]:
-    """The merges that a SentencePiece BPE vocabulary implies: each way to make a token of two
-    others, best score first, longer parts first among equals.
-
-    Source: transformers' generate_merges.
-    """
-    merges: list[tuple[str, str]] = []
-    # the hot loop of loading Gemma's 262,144 tokens: a million cuts
-    for token in sorted(scores, key=scores.__getitem__, reverse=True):
-        for cut in range(len(token) - 1, 0, -1):
-            left = token[:cut]
-            if left in vocab:
-                right = token[cut:]
-                if right in vocab:
-                    merges.append((left, right))
-    if len(set(scores.values())) < len(scores):  # tokens of equal score are one group
-        merges.sort(
-            key=lambda way: (scores[way[0] + way[1]], len(way[0]), len(way[1])), reverse=True
-        )
-    return merges

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from octavo.errors import ConfigError, OctavoError, StartupError
-from octavo.tokenizer.gguf_tokenizer import merges_from_scores, split_merges
+from octavo.tokenizer.gguf_tokenizer import split_merges
 from octavo.tokenizer.pre_tokenizers import PRE_TOKENIZERS
 from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from tests.fakes.gguf_writer import I32, Typed, gguf_bytes, write_gguf
@@ -170,6 +170,13 @@ def test_an_absurdly_long_piece_is_refused_before_it_is_cut_in_all_ways(tmp_path
         load(tmp_path, metadata)
 
 
+def test_tokens_listed_twice_make_a_tokenizer(tmp_path: Path) -> None:
+    metadata = sentencepiece_metadata("gemma3")
+    tokens = list(metadata["tokenizer.ggml.tokens"])  # type: ignore[call-overload]
+    metadata["tokenizer.ggml.tokens"] = [*tokens[:-1], tokens[-2]]
+    assert load(tmp_path, metadata).encode("hello")
+
+
 @pytest.mark.parametrize("kind", ["byte-level", "sentencepiece"])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
@@ -202,14 +209,3 @@ def test_a_file_without_a_vocabulary_says_what_to_do(tmp_path: Path) -> None:
 def test_merges_are_split_at_their_space() -> None:
     assert split_merges(["a b", "\u0120 t"]) == [("a", "b"), ("\u0120", "t")]
     assert split_merges([]) == []
-
-
-def test_merges_follow_scores_then_lengths() -> None:
-    vocab = {"a": 0, "b": 1, "ab": 2, "abb": 3, "bb": 4}
-    scores = {"a": 0.0, "b": 0.0, "ab": -2.0, "abb": -3.0, "bb": -1.0}
-    assert merges_from_scores(vocab, scores) == [
-        ("b", "b"),
-        ("a", "b"),
-        ("ab", "b"),
-        ("a", "bb"),
-    ]
