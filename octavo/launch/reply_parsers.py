@@ -49,5 +49,6 @@ def make_reply_parsers(
         model=ModelTexts(
             chat_template=model.chat_template or tokenizer.chat_template,
             special_tokens=frozenset(name for name in names if name),
+            response_template=tokenizer.response_template,
         ),
     )
