@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from octavo.api.listener import bind, tls_context
+from octavo.api.parsing.factory import ReplyParsers
 from octavo.api.server import serve
 from octavo.api.starting import StartingResponder
 from octavo.config.server import ServerConfig
@@ -30,14 +31,18 @@ BODY: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}]}
 
 @contextlib.asynccontextmanager
 async def running(
-    script: Script = reversed_prompt, *, start: bool = True, **config: Any
+    script: Script = reversed_prompt,
+    *,
+    start: bool = True,
+    parsers: ReplyParsers | None = None,
+    **config: Any,
 ) -> AsyncIterator[tuple[Api, Any, asyncio.Task[None]]]:
     """A served application, its address and the task that serves it."""
     server = ServerConfig(**{"host": "127.0.0.1", "port": 0, **config})
     listener = bind(server)
     address = listener.getsockname()
     is_ready = asyncio.Event()
-    async with serving(server, script=script, start=start) as api:
+    async with serving(server, script=script, start=start, parsers=parsers) as api:
         task = asyncio.create_task(serve(api.app, listener, api.llm, server, on_ready=is_ready.set))
         ready = asyncio.create_task(is_ready.wait())
         await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)

@@ -10,6 +10,7 @@ from typing import Any
 from octavo.api.app import build_app
 from octavo.api.health import METRICS_TYPE
 from octavo.api.http_metrics import HttpObserver
+from octavo.api.parsing.factory import ReplyParsers
 from octavo.config.server import ServerConfig
 from octavo.frontend.async_llm import AsyncLLM
 from tests.fakes.asgi_client import App, AsgiClient
@@ -43,6 +44,8 @@ async def serving(
     observe_http: HttpObserver | None = None,
     template: FakeTemplate | None = None,
     has_template: bool = True,
+    parsers: ReplyParsers | None = None,
+    observe_tool_reading: Callable[[bool, bool], None] | None = None,
     make_template: Callable[[str], Any] = lambda source: FakeTemplate(
         takes_parts=source == "parts"
     ),
@@ -60,6 +63,8 @@ async def serving(
         make_template=make_template,
         render_metrics=lambda accept: (b"vllm:num_requests_running 0\n", METRICS_TYPE),
         observe_http=observe_http,
+        parsers=parsers,
+        observe_tool_reading=observe_tool_reading,
     )
     try:
         yield Api(AsgiClient(app), core, llm, template, app)

@@ -58,6 +58,11 @@ class ByteTokenizer:
     def id_to_token(self, token_id: int) -> str:
         return self.token_bytes(token_id).decode("utf-8", "replace")
 
+    def token_to_id(self, token: str) -> int | None:
+        data = token.encode()
+        ids = (i for i in range(self.vocab_size) if self.token_bytes(i) == data)
+        return next(ids, None)
+
     def decode_stream(
         self, prompt_ids: Sequence[int], skip_special_tokens: bool = True
     ) -> ByteDecodeStream:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from octavo.config.engine import KVEventsConfig, SchedulerConfig
+from octavo.config.engine import KVEventsConfig, SchedulerConfig, StructuredOutputsConfig
 from octavo.errors import EngineDead
 from octavo.frontend.admission import AdmissionControl
 from octavo.frontend.async_llm import AsyncLLM
@@ -211,11 +211,16 @@ def make_llm(
     scheduler: SchedulerConfig | None = None,
     stall_limit_s: float = 30.0,
     kv_events: KVEventsConfig | None = None,
+    structured_outputs: StructuredOutputsConfig | None = None,
     **model: Any,
 ) -> AsyncLLM:
     """An engine on `core`; needs a running event loop if it is to be started."""
     names = {"served_model_names": ["small", "org/small-2"], "max_model_len": WINDOW}
-    config = msgspec.structs.replace(engine_config(), model=model_config(**{**names, **model}))
+    config = msgspec.structs.replace(
+        engine_config(),
+        model=model_config(**{**names, **model}),
+        structured_outputs=structured_outputs or StructuredOutputsConfig(),
+    )
     tokenizer: Any = ByteTokenizer()
     llm = AsyncLLM(
         config=config,

@@ -8,6 +8,7 @@ Runs in: API process. Owns: the checks of messages. Knows nothing of: templates,
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ import msgspec
 
 from octavo.api.json_cost import check_json_cost
 from octavo.errors import InvalidParameter, UnsupportedFeature
+from octavo.wording import first_line, printable
+
+logger = logging.getLogger(__name__)
 
 #: part types that hold text, and the key that holds it
 _TEXT_PARTS = {
@@ -108,13 +112,18 @@ def _tool_calls(calls: Any, place: str) -> list[dict[str, Any]]:
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise _invalid(f"{at}.function", "must be an object with a name")
-        arguments = _arguments(function.get("arguments"), f"{at}.function.arguments")
+        arguments = _arguments(function, f"{at}.function.arguments")
         prepared.append({**call, "function": {**function, "arguments": arguments}})
     return prepared
 
 
-def _arguments(arguments: Any, place: str) -> dict[str, Any]:
-    """Arguments travel as a JSON string; templates want the mapping."""
+def _arguments(function: dict[str, Any], place: str) -> dict[str, Any]:
+    """Arguments travel as a JSON string; templates want the mapping.
+
+    What a model has written is part of the conversation for good: if it is no object, refusing it
+    would end the conversation. The template sees none then, and the log says so.
+    """
+    arguments = function.get("arguments")
     if arguments is None or arguments == "":
         return {}
     if isinstance(arguments, str):
@@ -123,9 +132,20 @@ def _arguments(arguments: Any, place: str) -> dict[str, Any]:
         try:
             arguments = msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise _invalid(place, f"is not JSON: {error}") from None
+            logger.warning(
+                "%s (%s) is not JSON (%s); the template sees no arguments.",
+                place,
+                printable(function["name"], 60),
+                first_line(error),
+            )
+            return {}
     if not isinstance(arguments, dict):
-        raise _invalid(place, "must be a JSON object")
+        logger.warning(
+            "%s (%s) is JSON but no object; the template sees no arguments.",
+            place,
+            printable(function["name"], 60),
+        )
+        return {}
     return arguments
 
 
