@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema
 import pytest
 
 from octavo.config.server import ServerConfig
@@ -96,6 +97,17 @@ def test_options_may_be_null_and_what_is_needed_may_not() -> None:
             assert (null in schema.get("anyOf", [])) == (field != needed), field
     choice = schemas["CompletionResponse"]["properties"]["choices"]
     assert null not in choice.get("anyOf", [])
+
+
+def test_prompts_are_described_with_what_they_hold() -> None:
+    schemas = asyncio.run(document())["components"]["schemas"]
+    validator = jsonschema.Draft202012Validator(
+        schemas["CompletionRequest"]["properties"]["prompt"]
+    )
+    for good in ("a", [1, 2], ["a", "b"], [[1], [2, 3]], ["a", [1]]):
+        assert validator.is_valid(good), good
+    for bad in ("", [], [[]], [None], [1, "a"], [{}], 5, [[-1]], ["a", [1.5]]):
+        assert not validator.is_valid(bad), bad
 
 
 def test_limits_are_described_as_they_are() -> None:

@@ -141,18 +141,14 @@ class SamplingFields(msgspec.Struct, kw_only=True):
 
 _TEXT = {"type": "string", "minLength": 1}
 _IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+_PROMPTS = Meta(
+    extra_json_schema={
+        "anyOf": [_IDS, {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1}]
+    }
+)
 CompletionPrompt = Annotated[
-    str | list[Any],
-    Meta(
-        description="text, token ids, or a list of either",
-        extra_json_schema={
-            "anyOf": [
-                _TEXT,
-                _IDS,
-                {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1},
-            ]
-        },
-    ),
+    Annotated[str, _NOT_EMPTY] | Annotated[list[Any], _PROMPTS],
+    Meta(description="text, token ids, or a list of either"),
 ]
 
 
