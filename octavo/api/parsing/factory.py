@@ -120,7 +120,8 @@ def _told(
     found = told(chat_template)
     if found is None and flag == TOOL_FLAG:
         raise ConfigError(
-            f"{flag} auto: the model's chat template does not tell which parser it needs; name one."
+            f"{flag} auto: the model's chat template does not tell which parser it needs; name one "
+            "(--enable-auto-tool-choice requires --tool-call-parser)."
         )
     return named(found) if found is not None else None
 
