@@ -9,6 +9,7 @@ Knows nothing of: wire formats.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -17,17 +18,22 @@ from typing import Protocol
 
 import msgspec
 
-from octavo.api.asgi import Receive, Scope, Send, direct_writer, respond
+from octavo.api.asgi import Receive, Scope, Send, direct_writer, header, respond
 from octavo.api.disconnect import CancelOnDisconnect
 from octavo.api.errors import log_error, openai_error
 from octavo.api.merged_outputs import merged_outputs
 from octavo.api.request_log import RequestLog
 from octavo.api.sse import KEEP_ALIVE, EventStream, ServerEvent, frame
+from octavo.errors import InvalidParameter
 from octavo.frontend.async_llm import AsyncLLM
 from octavo.frontend.prompt import Prompt
 from octavo.frontend.request_stream import RequestStream
 from octavo.outputs import RequestOutput
 from octavo.sampling_params import BeamSearchParams, SamplingParams
+from octavo.wording import shown
+
+PRIORITY_HEADER = b"x-vllm-priority"
+PRIORITY = re.compile(rb"[+-]?[0-9]{1,19}")
 
 
 class Reply(Protocol):
@@ -90,6 +96,7 @@ class Generator:
         Raises:
             RequestError, EngineError: nothing was sent yet.
         """
+        job = _with_priority(job, scope)
         self.num_running += 1
         try:
             async with CancelOnDisconnect(receive) as client, AsyncExitStack() as stack:
@@ -156,6 +163,19 @@ class Generator:
                 reply.add(*item)
         self._log.log_output(job.request_id, reply.log_text)
         return msgspec.json.encode(reply.whole())
+
+
+def _with_priority(job: Job, scope: Scope) -> Job:
+    """The job with the priority that a proxy in front gave it, if one did."""
+    given = header(scope, PRIORITY_HEADER)
+    if given is None:
+        return job
+    if not PRIORITY.fullmatch(given) or not -(2**63) <= int(given) < 2**63:
+        raise InvalidParameter(
+            f"X-Vllm-Priority must be an integer, got {shown(given.decode('latin-1'))}.",
+            param="X-Vllm-Priority",
+        )
+    return msgspec.structs.replace(job, priority=int(given))
 
 
 def _send_now(reply: Reply, events: EventStream, output: RequestOutput) -> bool:

@@ -458,6 +458,24 @@ def test_token_ids_on_request() -> None:
     asyncio.run(main())
 
 
+def test_the_prompts_text_on_request() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            plain = (await api.client.chat()).json
+            assert "prompt_text" not in plain
+            whole = (await api.client.chat(return_prompt_text=True, n=2)).json
+            tokens = await api.client.post(
+                "/tokenize", {"messages": [{"role": "user", "content": "abc"}]}
+            )
+            text = (await api.client.post("/detokenize", {"tokens": tokens.json["tokens"]})).json
+            assert whole["prompt_text"] == text["prompt"]
+            chunks = (await api.client.chat(return_prompt_text=True, n=2, stream=True)).chunks
+            told = [chunk["prompt_text"] for chunk in chunks if "prompt_text" in chunk]
+            assert told == [whole["prompt_text"]]
+
+    asyncio.run(main())
+
+
 def test_cached_tokens_are_shown_only_with_the_flag() -> None:
     async def main() -> None:
         async with serving() as api:

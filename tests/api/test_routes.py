@@ -261,6 +261,23 @@ def test_equal_request_ids_do_not_collide() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions", "/invocations"])
+def test_the_header_of_a_proxy_wins_over_the_bodys_priority(path: str) -> None:
+    async def main() -> None:
+        async with serving() as api:
+            chat = {"messages": [{"role": "user", "content": "x"}]}
+            body = {**({"prompt": "x"} if path == "/v1/completions" else chat), "priority": 3}
+            for header, expected in ((None, 3), ("-7", -7), ("+5", 5)):
+                headers = {} if header is None else {"X-Vllm-Priority": header}
+                assert (await api.client.post(path, body, headers=headers)).status == 200
+                assert api.core.added[-1].priority == expected
+            for header in ("high", "1.5", "", "9" * 19, "1" * 5000):
+                answer = await api.client.post(path, body, headers={"X-Vllm-Priority": header})
+                assert (answer.status, answer.error["param"]) == (400, "X-Vllm-Priority")
+
+    asyncio.run(main())
+
+
 def test_http_metrics_count_routes_not_probes_or_scanners() -> None:
     async def main() -> None:
         seen: list[tuple[str, str, str, float]] = []

@@ -135,6 +135,7 @@ class ChatCompletions:
             echo=self._echo(request),
             show_token_ids=request.return_token_ids and shows_tokens,
             show_prompt_logprobs=request.prompt_logprobs is not None,
+            prompt_text=text if request.return_prompt_text else None,
             keep_text=context.server.enable_log_outputs,
             make_parsing=plan.parsing(text),
             show_reasoning=request.include_reasoning,

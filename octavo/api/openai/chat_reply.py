@@ -50,6 +50,7 @@ class ChatReply:
         num_top_logprobs: alternatives per token; None: no logprobs.
         text: shows tokens; needed with logprobs.
         echo: text that stands before each choice.
+        prompt_text: is told; None: it is not.
         keep_text: remember what a stream said, for `log_text`.
         make_parsing: how the text of a choice is read, made anew for each; None: all is content.
         show_reasoning: without it, reasoning is left out.
@@ -71,6 +72,7 @@ class ChatReply:
         echo: str,
         show_token_ids: bool,
         show_prompt_logprobs: bool,
+        prompt_text: str | None = None,
         keep_text: bool = False,
         make_parsing: Callable[[], Parsing] | None = None,
         show_reasoning: bool = True,
@@ -88,6 +90,7 @@ class ChatReply:
         self._echo = echo
         self._show_token_ids = show_token_ids
         self._show_prompt_logprobs = show_prompt_logprobs
+        self._prompt_text = prompt_text
         self._show_reasoning = show_reasoning
         self._assemblers = [
             ChoiceAssembler(None if make_parsing is None else make_parsing()) for _ in range(n)
@@ -162,6 +165,8 @@ class ChatReply:
             response.prompt_logprobs = self._prompt_logprobs
         if self._show_token_ids:
             response.prompt_token_ids = self._prompt_token_ids
+        if self._prompt_text is not None:
+            response.prompt_text = self._prompt_text
         return response
 
     def log_text(self) -> str:
@@ -181,6 +186,8 @@ class ChatReply:
             event = self._event([ChatChunkChoice(index=index, delta=delta)])
             if self._show_token_ids and index == 0:
                 event.prompt_token_ids = self._prompt_token_ids
+            if self._prompt_text is not None and index == 0:
+                event.prompt_text = self._prompt_text
             if self._usage_in_chunks:
                 event.usage = self._usage.of_choice(0, 0)
             events.append(event)

@@ -201,6 +201,7 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
     include_reasoning: bool = True
     reasoning_effort: ReasoningEffort | None = None
     echo: bool = False
+    return_prompt_text: bool = False
 
 
 class TokenizeCompletionRequest(msgspec.Struct, kw_only=True):
@@ -393,6 +394,7 @@ class ChatCompletionResponse(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 class FunctionCallDelta(msgspec.Struct):
@@ -443,6 +445,7 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     usage: Usage | UnsetType = UNSET
     system_fingerprint: str | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
+    prompt_text: str | UnsetType = UNSET
 
 
 class ModelPermission(msgspec.Struct, kw_only=True):
