@@ -43,11 +43,14 @@ class CommandParser(argparse.ArgumentParser):
         options, rest = self.read_known(words)
         if rest:
             name = rest[0].partition("=")[0]
-            known = [key for key in self._option_string_actions if key.startswith("--")]
-            hint = did_you_mean(name, known) if name.startswith("-") else ""
+            hint = did_you_mean(name, self.flag_names()) if name.startswith("-") else ""
             what = "unknown flag" if name.startswith("-") else "unexpected word"
             raise ConfigError(f"{self.prog}: {what} {name}{hint} ({self.prog} --help lists them)")
         return options
+
+    def flag_names(self) -> list[str]:
+        """Every long name it knows, with its dashes."""
+        return [name for name in self._option_string_actions if name.startswith("--")]
 
     def read_known(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         """The options of a command line, and the words that belong to somebody else.

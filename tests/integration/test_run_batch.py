@@ -108,11 +108,13 @@ def running_batch(folder: Path) -> Iterator[subprocess.Popen[str]]:
     target = str(folder / "out.jsonl")
     process = start("-i", str(source), "-o", target, "--max-num-seqs", "2", *address)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         page = ""
         while "vllm:generation_tokens_total{" not in page or not lines_of(folder / PART):
             assert time.monotonic() < deadline
             assert process.poll() is None, process.communicate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.05)
             with contextlib.suppress(OSError):
                 url = f"http://127.0.0.1:{port}/metrics"
                 page = urllib.request.urlopen(url, timeout=5).read().decode()
