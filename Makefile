@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle test-models test-templates test-clients fidelity check format native wheel clean distclean bench-peers
+.PHONY: help serve test test-oracle test-models test-templates test-clients fuzz-api fidelity check format native wheel clean distclean bench-peers
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -36,6 +36,9 @@ test-templates: $(ORACLE)/.ready .cache/templates/.ready ## render real chat tem
 test-clients: $(VENV)/.ready $(VENV)/.test-tools ## run OpenAI clients, each in its own environment (ARGS="--only openai3", --help)
 	@$(PY) -m tests.clients $(ARGS)
 
+fuzz-api: $(VENV)/.ready $(VENV)/.test-tools ## attack every route with schemathesis (ARGS="--minutes 20")
+	@$(PY) -m tests.fuzz $(ARGS)
+
 bench-peers: $(VENV)/.ready ## measure Octavo beside other engines (scripts/build-peers.sh builds them)
 	@$(PY) -m benchmarks.peers $(ARGS)
 
@@ -60,7 +63,7 @@ clean: ## remove what was built
 	rm -rf build dist octavo/lib
 
 distclean: clean ## remove the environments and the fetched models too
-	rm -rf $(VENV) $(ORACLE) .cache/models .cache/templates .cache/clients
+	rm -rf $(VENV) $(ORACLE) .cache/models .cache/templates .cache/clients .cache/fuzz
 
 # ---- set-up: each step leaves a stamp, so that a second run touches no network ------------------
 

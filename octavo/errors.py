@@ -19,7 +19,7 @@
     |       `-- NotReady        starting or draining                          503 + Retry-After
     |-- StartupError            the process cannot start                      exit 1
     |   `-- ConfigError         flags, environment or model do not fit        exit 2
-    `-- CommandFailed           a client on the command line cannot go on     exit 1
+    `-- CommandFailed           a client on the command line cannot go on     exit 1 or other
 
 Raised, never returned. `octavo/api/errors.py` holds the one table from class to HTTP status and
 wire shape.
@@ -133,6 +133,13 @@ class ConfigError(StartupError):
 
 
 class CommandFailed(OctavoError):
-    """A client on the command line cannot do what it was asked; printed once, exit code 1."""
+    """A client on the command line cannot do what it was asked; printed once.
 
-    exit_code = 1
+    Args:
+        message: one sentence.
+        exit_code: of the process.
+    """
+
+    def __init__(self, message: str, *, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code

@@ -15,7 +15,7 @@ import hashlib
 import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -33,6 +33,7 @@ from octavo.api.openai.chat_batch import ChatBatch
 from octavo.api.openai.chat_prompt import ChatPrompt, Template
 from octavo.api.openai.completions import Completions
 from octavo.api.openai.models import ServedModels
+from octavo.api.openai.reply_reading import ReadingSettings, ReplyReading
 from octavo.api.openai.route import RouteContext
 from octavo.api.openai.tokenize import Tokenize
 from octavo.api.request_ids import RequestIds
@@ -41,6 +42,9 @@ from octavo.api.router import Router
 from octavo.config.server import ServerConfig
 from octavo.errors import ConfigError
 from octavo.frontend.async_llm import AsyncLLM
+
+if TYPE_CHECKING:  # parsers are imported only where there are some
+    from octavo.api.parsing.factory import ReplyParsers
 
 TITLE = "Octavo"
 #: not counted in the HTTP metrics, as in vLLM
@@ -56,6 +60,8 @@ def build_app(
     make_template: Callable[[str], Template],
     render_metrics: Callable[[str], tuple[bytes, str]],
     observe_http: HttpObserver | None = None,
+    parsers: ReplyParsers | None = None,
+    observe_tool_reading: Callable[[bool, bool], None] | None = None,
 ) -> Handler:
     """The ASGI application.
 
@@ -66,11 +72,14 @@ def build_app(
         make_template: compiles the template of a request (`--trust-request-chat-template`).
         render_metrics: the Prometheus page and its content type, for an `Accept` header.
         observe_http: takes (method, path, status class, seconds) of each request.
+        parsers: of replies; None: all of a reply is content.
+        observe_tool_reading: takes (streamed, called a tool) of each choice read for calls.
 
     Raises:
         ConfigError: a `--middleware` cannot be imported.
     """
-    operations = _operations(llm, server, version, template, make_template, render_metrics)
+    reading = _reply_reading(llm, server, parsers, observe_tool_reading)
+    operations = _operations(llm, server, version, template, make_template, render_metrics, reading)
     if not server.disable_fastapi_docs:
         docs = Docs(list(operations), title=TITLE, version=version, has_keys=bool(server.api_keys))
         operations += docs.operations()
@@ -91,6 +100,26 @@ def build_app(
     return app
 
 
+def _reply_reading(
+    llm: AsyncLLM,
+    server: ServerConfig,
+    parsers: ReplyParsers | None,
+    observe: Callable[[bool, bool], None] | None,
+) -> ReplyReading:
+    return ReplyReading(
+        ReadingSettings(
+            parsers=parsers,
+            is_auto_choice_enabled=server.enable_auto_tool_choice,
+            strict_level=server.tool_strict_level,
+            excludes_unused_tools=server.exclude_tools_when_tool_choice_none,
+            constrains_reasoning=llm.config.structured_outputs.enable_in_reasoning,
+            template_kwargs=server.default_chat_template_kwargs,
+            tokens=None if parsers is None else llm.tokenizer,
+            observe=observe,
+        )
+    )
+
+
 def _operations(
     llm: AsyncLLM,
     server: ServerConfig,
@@ -98,6 +127,7 @@ def _operations(
     template: Template | None,
     make_template: Callable[[str], Template],
     render_metrics: Callable[[str], tuple[bytes, str]],
+    reading: ReplyReading,
 ) -> list[Operation]:
     model = llm.model_config
     models = ServedModels(
@@ -134,7 +164,7 @@ def _operations(
     )
     fingerprint = _fingerprint(llm, version)
     context = RouteContext(llm, generator, models, server, fingerprint)
-    chat, completions = ChatCompletions(context, prompt), Completions(context)
+    chat, completions = ChatCompletions(context, prompt, reading), Completions(context)
     targets = [
         Target(field, operation)
         for field, route in (("messages", chat), ("prompt", completions))

@@ -79,6 +79,7 @@ class Parsing(msgspec.Struct, frozen=True):
         max_tool_calls: what is called beyond them is dropped; None: all calls are kept.
         tool_finish_reason: stands for `stop` after a call.
         reasoning_tokens: counts them; None: nobody asks.
+        on_end: called when the choice has ended, with whether it called a tool.
     """
 
     parser: ReplyParser
@@ -86,6 +87,7 @@ class Parsing(msgspec.Struct, frozen=True):
     max_tool_calls: int | None = None
     tool_finish_reason: str = "tool_calls"
     reasoning_tokens: TokenCounter | None = None
+    on_end: Callable[[bool], None] | None = None
 
 
 class ChoiceAssembler:
@@ -121,9 +123,11 @@ class ChoiceAssembler:
         if output.finish_reason is not None:
             self.is_finished = True
             reason = output.finish_reason
-            if reason == "stop" and self.has_called:
-                assert self._parsing is not None
-                reason = self._parsing.tool_finish_reason
+            if self._parsing is not None:
+                if self._parsing.on_end is not None:
+                    self._parsing.on_end(self.has_called)
+                if reason == "stop" and self.has_called:
+                    reason = self._parsing.tool_finish_reason
             events.append(Finish(reason, output.stop_reason))
         return events
 

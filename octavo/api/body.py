@@ -26,6 +26,7 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_LISTED_ERRORS = 10
 MAX_SHOWN_REASON = 120
 MAX_SEARCHED = 1000
+MAX_INTEGER_LEVELS = 3  # no request has a number deeper inside of a field
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -157,9 +158,18 @@ def _convert_field(value: Any, field_type: Any) -> Any:
     try:
         return msgspec.convert(value, field_type, str_keys=True)
     except msgspec.ValidationError:
-        if isinstance(value, float) and value.is_integer():
-            return msgspec.convert(int(value), field_type, str_keys=True)
-        raise
+        return msgspec.convert(_with_integers(value), field_type, str_keys=True)
+
+
+def _with_integers(value: Any, levels: int = MAX_INTEGER_LEVELS) -> Any:
+    """A copy in which floats with integral values are integers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if levels and isinstance(value, list):
+        return [_with_integers(item, levels - 1) for item in value]
+    if levels and isinstance(value, dict):
+        return {key: _with_integers(item, levels - 1) for key, item in value.items()}
+    return value
 
 
 def _mistake(name: str, value: Any, text: str) -> tuple[str, str]:

@@ -67,8 +67,9 @@ def _allow_null(request: dict[str, Any]) -> None:
         if name not in request["required"] and NULL not in alternatives:
             outside = {key: schema[key] for key in ("default", "description") if key in schema}
             inside = {key: value for key, value in schema.items() if key not in outside}
-            inside = inside.get("anyOf", [inside]) if set(inside) == {"anyOf"} else [inside]
-            request["properties"][name] = {"anyOf": [*inside, NULL], **outside}
+            is_union = set(inside) == {"anyOf"}
+            kinds = [*(inside["anyOf"] if is_union else [inside]), NULL]
+            request["properties"][name] = {"anyOf": kinds, **outside}
 
 
 def _types(operations: Sequence[Operation]) -> list[Any]:

@@ -14,8 +14,7 @@ from pathlib import Path
 from octavo.cli.argument_parser import CommandParser
 from octavo.cli.bench_latency import add_latency_flags, run_latency
 from octavo.cli.bench_throughput import add_throughput_flags, run_throughput
-from octavo.config.args import EngineArgs, split_options
-from octavo.config.parser import parse_serve
+from octavo.cli.engine_words import read_engine_words
 from octavo.llm import LLM
 
 Run = Callable[[LLM, argparse.Namespace], Mapping[str, object]]
@@ -49,7 +48,7 @@ def _run(parser: CommandParser, run: Run, words: list[str]) -> int:
     parser.add_argument("--output-json", type=Path, help="where the figures go as JSON")
     parser.epilog = "Every flag of the engine (octavo serve --help) is taken as well."
     options, rest = parser.read_known(words)
-    llm = LLM.of_args(_engine_args(rest))
+    llm = LLM.of_args(read_engine_words(rest)[0])
     try:
         figures = run(llm, options)
     finally:
@@ -57,14 +56,3 @@ def _run(parser: CommandParser, run: Run, words: list[str]) -> int:
     if options.output_json is not None:
         options.output_json.write_text(json.dumps(figures, indent=4))
     return 0
-
-
-def _engine_args(words: list[str]) -> EngineArgs:
-    model = None
-    if "--model" in words:  # here it is the usual way to name one
-        at = words.index("--model")
-        model, words = words[at + 1 : at + 2], words[:at] + words[at + 2 :]
-    parsed = parse_serve([*(model or []), *words])
-    engine_args, server_args = split_options(parsed.options)
-    engine_args.warnings += [*parsed.warnings, *server_args.warnings]
-    return engine_args

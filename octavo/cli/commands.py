@@ -14,6 +14,7 @@ AVAILABLE = {
     "chat": "talk to a running server in this terminal",
     "complete": "let a running server continue texts",
     "bench": "measure: a running server, or the engine in this process",
+    "run-batch": "answer a file of OpenAI batch requests without a server",
     "collect-env": "print what a bug report needs to know of this machine",
 }
 
@@ -23,6 +24,7 @@ TARGETS = {
     "chat": "octavo.cli.chat:chat",
     "complete": "octavo.cli.complete:complete",
     "bench": "octavo.cli.bench:bench",
+    "run-batch": "octavo.cli.run_batch:run_batch",
     "collect-env": "octavo.cli.collect_env:collect_env",
 }
 
@@ -30,7 +32,6 @@ _NEVER = "does not exist in Octavo"
 
 #: commands of vLLM that cannot be run -> the rest of the sentence
 UNAVAILABLE = {
-    "run-batch": "is not available yet; use octavo.LLM from Python for offline batches",
     "launch": f"{_NEVER}: octavo serve answers the render and tokenize routes itself",
     "preload": f"{_NEVER}: weights are mapped from the page cache",
     "snapshot": f"{_NEVER}: starting takes about a second",

@@ -181,6 +181,14 @@ class ServerArgs(_Options):
     trust_request_chat_template: bool = False
     default_chat_template_kwargs: dict[str, object] | None = None
     response_role: str = "assistant"
+    # tools and reasoning
+    enable_auto_tool_choice: bool = False
+    tool_call_parser: str | None = None
+    tool_parser_plugin: str = ""
+    tool_strict_level: str = "auto"
+    exclude_tools_when_tool_choice_none: bool = False
+    reasoning_parser: str = ""
+    reasoning_parser_plugin: str = ""
     return_tokens_as_token_ids: bool = False
     enable_prompt_tokens_details: bool = False
     enable_force_include_usage: bool = False

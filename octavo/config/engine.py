@@ -118,6 +118,7 @@ class StructuredOutputsConfig(msgspec.Struct, frozen=True, kw_only=True):
     backend: str = "guidance"
     disable_any_whitespace: bool = False
     disable_additional_properties: bool = False
+    enable_in_reasoning: bool = False
 
 
 class ObservabilityConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from octavo.config.rules.access import (
     exposure_warning,
 )
 from octavo.config.rules.chat_template import read_chat_template
+from octavo.config.rules.tool_parser import check_plugin, choose_tool_parser
 from octavo.config.server import ServerConfig
 from octavo.envs import Env
 from octavo.errors import ConfigError
@@ -38,6 +39,8 @@ def resolve_server(args: ServerArgs, env: Env) -> ServerConfig:
     )
     check_uds(args.uds)
     read_chat_template(args.chat_template)  # fails before anything is started
+    check_plugin("--tool-parser-plugin", args.tool_parser_plugin)
+    check_plugin("--reasoning-parser-plugin", args.reasoning_parser_plugin)
     api_keys = choose_api_keys(args.api_key, env.api_key)
     exposure = exposure_warning(args.host, args.uds, api_keys)
     stack = args.log_error_stack
@@ -66,6 +69,15 @@ def resolve_server(args: ServerArgs, env: Env) -> ServerConfig:
         trust_request_chat_template=args.trust_request_chat_template,
         default_chat_template_kwargs=args.default_chat_template_kwargs or {},
         response_role=args.response_role,
+        enable_auto_tool_choice=args.enable_auto_tool_choice,
+        tool_call_parser=choose_tool_parser(
+            args.tool_call_parser, is_auto_choice=args.enable_auto_tool_choice
+        ),
+        tool_parser_plugin=args.tool_parser_plugin,
+        tool_strict_level=args.tool_strict_level,
+        exclude_tools_when_tool_choice_none=args.exclude_tools_when_tool_choice_none,
+        reasoning_parser=args.reasoning_parser or None,
+        reasoning_parser_plugin=args.reasoning_parser_plugin,
         return_tokens_as_token_ids=args.return_tokens_as_token_ids,
         max_log_len=args.max_log_len,
         enable_log_requests=args.enable_log_requests,

@@ -35,6 +35,13 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     trust_request_chat_template: bool = False
     default_chat_template_kwargs: dict[str, object] = {}
     response_role: str = "assistant"
+    enable_auto_tool_choice: bool = False
+    tool_call_parser: str | None = None  # a name, or auto; None: calls are not looked for
+    tool_parser_plugin: str = ""
+    tool_strict_level: str = "auto"
+    exclude_tools_when_tool_choice_none: bool = False
+    reasoning_parser: str | None = None
+    reasoning_parser_plugin: str = ""
     return_tokens_as_token_ids: bool = False
     max_log_len: int | None = None
     enable_log_requests: bool = False

@@ -22,6 +22,7 @@ from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.zmq_client import ZmqCoreClient
 from octavo.launch.chat_template import chat_template_of
 from octavo.launch.grammar_check import make_grammar_checker
+from octavo.launch.reply_parsers import make_reply_parsers
 from octavo.messages.engine import Ready
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.metrics.http_metrics import HttpMetrics
@@ -88,6 +89,8 @@ class Application:
             make_template=_template_maker(tokenizer),
             render_metrics=self.prometheus.render,
             observe_http=http_metrics.observe,
+            parsers=make_reply_parsers(server, model, tokenizer),
+            observe_tool_reading=http_metrics.observe_tool_reading,
         )
         on_phase("build app")
 

@@ -16,14 +16,28 @@ DURATION_HIGHR_S = (
 )  # fmt: skip
 
 
+#: how a reply was asked for, and whether it called a tool, in vLLM's words
+_MODES = {False: "non_streaming", True: "streaming"}
+_OUTCOMES = {False: "no_tool_call", True: "tool_call"}
+
+
 class HttpMetrics:
-    """Requests by method, route and class of status; their durations."""
+    """Requests by method, route and class of status; their durations; replies that were read for
+    tool calls."""
 
     def __init__(self) -> None:
         #: (method, status class, route) -> requests
         self.num_requests: dict[tuple[str, str, str], int] = {}
         self.duration: dict[tuple[str, str], Histogram] = {}  # by (method, route)
         self.duration_highr = Histogram(DURATION_HIGHR_S)
+        #: (mode, outcome) -> choices of chats
+        self.num_tool_readings = {
+            (mode, outcome): 0 for mode in _MODES.values() for outcome in _OUTCOMES.values()
+        }
+
+    def observe_tool_reading(self, is_stream: bool, has_called: bool) -> None:
+        """Counts one choice that was read for tool calls."""
+        self.num_tool_readings[_MODES[is_stream], _OUTCOMES[has_called]] += 1
 
     def observe(self, method: str, handler: str, status: str, duration_s: float) -> None:
         """Counts one answered request.

@@ -184,6 +184,14 @@ class TotalsCollector(Collector):
         for reason, number in self._num_rejected.items():
             rejections.add_metric([self._labels[0], reason], number)
         yield rejections
+        readings = CounterMetricFamily(
+            "vllm:tool_call_parser_invocations",
+            "Total number of choices read for tool calls.",
+            labels=["model_name", "mode", "outcome", "request_type"],
+        )
+        for (mode, outcome), number in self.http.num_tool_readings.items():
+            readings.add_metric([self._labels[0], mode, outcome, "chat_completions"], number)
+        yield readings
 
     def _histograms(self) -> Iterator[Metric]:
         for name, histogram in self.engine.histograms.items():

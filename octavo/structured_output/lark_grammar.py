@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 
 from octavo.errors import InvalidParameter
-from octavo.wording import first_line
+from octavo.structured_output.terminal_size import MAX_TERMINAL_SIZE, largest_terminal
+from octavo.wording import first_line, shown
 
 _LARK = re.compile(r"^\s*(%llguidance\b|\??start\b[^:\n]*:)", re.MULTILINE)
 
@@ -26,19 +27,30 @@ def any_grammar(text: str, field: str) -> str:
     llama.cpp.
 
     Raises:
-        InvalidParameter: it is neither.
+        InvalidParameter: it is neither, or its terminals are too large.
     """
-    if _LARK.search(text):
-        return text
+    lark = text if _LARK.search(text) else _gbnf_in_lark(text, field)
+    name, size = largest_terminal(lark)
+    if size > MAX_TERMINAL_SIZE:
+        raise InvalidParameter(
+            f"{field}: the terminal {shown(name)} with all that it consists of has more than "
+            f"{MAX_TERMINAL_SIZE} characters; make it smaller.",
+            param=field,
+        )
+    return lark
+
+
+def _gbnf_in_lark(text: str, field: str) -> str:
     # the package costs 100 ms; GBNF is rare
     from llguidance.gbnf_to_lark import gbnf_to_lark
 
     try:
         return str(gbnf_to_lark(text))
     except Exception as error:  # it raises bare ones
+        is_deep = isinstance(error, RecursionError)
         raise InvalidParameter(
             f"{field} is neither Lark (a rule named start) nor GBNF (a rule named root): "
-            f"{first_line(error)}",
+            f"{'it is nested too deeply' if is_deep else first_line(error)}",
             param=field,
         ) from None
 

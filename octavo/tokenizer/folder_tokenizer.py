@@ -45,7 +45,13 @@ def load_folder_tokenizer(folder: str) -> LoadedTokenizer:
     backend.no_padding()
     config = _optional_json(folder, "tokenizer_config.json")
     special = {**_optional_json(folder, "special_tokens_map.json"), **config}
-    return LoadedTokenizer(backend, _special_tokens(special), _chat_templates(folder, config))
+    response_template = config.get("response_template")
+    return LoadedTokenizer(
+        backend,
+        _special_tokens(special),
+        _chat_templates(folder, config),
+        response_template if isinstance(response_template, dict) else None,
+    )
 
 
 def _optional_json(folder: str, name: str) -> dict[str, Any]:

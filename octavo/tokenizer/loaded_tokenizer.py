@@ -6,14 +6,18 @@ Runs in: the API process. Knows nothing of: files.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import tokenizers
 
 
 class LoadedTokenizer(msgspec.Struct, frozen=True):
     """`special_tokens` has the names chat templates use: bos_token, eos_token, unk_token, ...;
-    `chat_templates` the templates by name, the main one being `default`."""
+    `chat_templates` the templates by name, the main one being `default`; `response_template` is
+    what transformers reads replies by."""
 
     backend: tokenizers.Tokenizer
     special_tokens: dict[str, str] = {}
     chat_templates: dict[str, str] = {}
+    response_template: dict[str, Any] | None = None

@@ -35,6 +35,8 @@ class Tokenizer:
         self.special_tokens = loaded.special_tokens
         #: templates by name; `chat_template` is the main one
         self.chat_templates = loaded.chat_templates
+        #: how transformers reads this model's replies
+        self.response_template = loaded.response_template
         self._backend = loaded.backend
         self._token_bytes = TokenBytes(loaded.backend, path)
         self.special_ids: frozenset[int] = frozenset(

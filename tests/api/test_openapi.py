@@ -88,6 +88,35 @@ def test_chat_has_request_response_stream_and_errors() -> None:
     assert set(schemas["ErrorBody"]["properties"]) == {"message", "type", "param", "code"}
 
 
+def test_options_may_be_null_and_what_is_needed_may_not() -> None:
+    schemas = asyncio.run(document())["components"]["schemas"]
+    null = {"type": "null"}
+    for name, needed in (("ChatCompletionRequest", "messages"), ("DetokenizeRequest", "tokens")):
+        for field, schema in schemas[name]["properties"].items():
+            assert (null in schema.get("anyOf", [])) == (field != needed), field
+    choice = schemas["CompletionResponse"]["properties"]["choices"]
+    assert null not in choice.get("anyOf", [])
+
+
+def test_limits_are_described_as_they_are() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            schemas = (await api.client.get("/openapi.json")).json["components"]["schemas"]
+            fields = schemas["CompletionRequest"]["properties"]
+            seen = 0
+            for name, schema in fields.items():
+                number = schema["anyOf"][0] if "anyOf" in schema else schema
+                for limit, step in (("minimum", -1), ("maximum", 1)):
+                    if limit in number and "length_penalty" not in name:
+                        value = number[limit] + step
+                        answer = await api.client.complete(**{"logprobs": 0, name: value})
+                        assert (answer.status, answer.error["param"]) == (400, name), (name, value)
+                        seen += 1
+            assert seen >= 20
+
+    asyncio.run(main())
+
+
 def test_keys_are_described_only_if_there_are_some() -> None:
     keyed = asyncio.run(document(api_keys=["k"]))
     assert set(keyed["components"]["securitySchemes"]) == {"bearer", "x-api-key"}

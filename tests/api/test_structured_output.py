@@ -246,3 +246,14 @@ def test_a_compile_that_fails_in_the_core_is_the_clients_mistake() -> None:
         assert "too large" in answer.error["message"]
 
     run(test)
+
+
+def test_a_request_cannot_name_the_field_of_its_errors() -> None:
+    async def main() -> None:
+        async with serving() as api:
+            asked = {"regex": "a", "choice": ["b"], "origin": "x" * 99, "schema_origins": ["y"]}
+            answer = await api.client.chat(structured_outputs=asked)
+            assert (answer.status, answer.error["param"]) == (400, "structured_outputs")
+            assert "xxx" not in answer.error["message"]
+
+    asyncio.run(main())

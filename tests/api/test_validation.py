@@ -52,6 +52,24 @@ def test_c5_integral_floats_are_integers() -> None:
             params = api.core.added[-1].sampling_params
             assert (params.top_k, params.seed) == (5, 7)
             assert type(params.top_k) is int
+            fields: dict[str, Any] = {
+                "stop_token_ids": [7, 8.0],
+                "allowed_token_ids": [9.0],
+                "repetition_detection": {"max_pattern_size": 4.0, "min_count": 3},
+            }
+            assert (await api.client.complete(**fields)).status == 200
+            params = api.core.added[-1].sampling_params
+            assert (params.stop_token_ids, params.allowed_token_ids) == ([7, 8], [9])
+            assert params.repetition_detection is not None
+            assert params.repetition_detection.max_pattern_size == 4
+            for prompt in ([65.0, 66], [[65, 66.0]]):
+                assert (await api.client.complete(prompt)).status == 200
+                prompt_ids = api.core.added[-1].prompt_token_ids
+                assert prompt_ids == [65, 66]
+                assert all(type(token_id) is int for token_id in prompt_ids)
+            for bad in ([65.5], [65, 66.5], [[65.5]]):
+                answer = await api.client.complete(bad)
+                assert (answer.status, answer.error["param"][:6]) == (400, "prompt")
 
     asyncio.run(main())
 
@@ -118,10 +136,7 @@ def test_every_mistake_is_listed() -> None:
         b'{"messages": [{"role": "user", "content": [{"type": "text"}]}]}',
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
         b'{"messages": [{"role": "assistant", "tool_calls": "x"}]}',
-        (
-            b'{"messages": [{"role": "assistant", "tool_calls": [{"function": '
-            b'{"name": "f", "arguments": "{"}}]}]}'
-        ),
+        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": 1}}]}]}',
         b"[" * 100000,
         b'{"messages":' + b"[" * 100000,
         b'{"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5001,

@@ -1,12 +1,15 @@
 """`POST /v1/chat/completions`.
 
 Neighbours: `octavo/api/openai/chat_prompt.py` (messages to text), `octavo/api/generation.py` (runs
-it), `octavo/api/openai/chat_reply.py` (what the client sees).
+it), `octavo/api/openai/reply_reading.py` (tools and reasoning), `octavo/api/openai/chat_reply.py`
+(what the client sees).
 Runs in: API process, event loop. Owns: the meaning of the request's fields.
 Knows nothing of: the core, how outputs are sent.
 """
 
 from __future__ import annotations
+
+import msgspec
 
 from octavo.api.asgi import Receive, Scope, Send
 from octavo.api.body import parse_request, read_json_body
@@ -18,8 +21,8 @@ from octavo.api.openai.protocol import (
     ChatCompletionChunk,
     ChatCompletionRequest,
     ChatCompletionResponse,
-    NamedToolChoice,
 )
+from octavo.api.openai.reply_reading import ReplyReading
 from octavo.api.openai.route import (
     RouteContext,
     response_id,
@@ -42,11 +45,9 @@ from octavo.errors import (
     Overloaded,
     RequestError,
     Unauthorized,
-    UnsupportedFeature,
 )
 from octavo.frontend.prompt import TextPrompt
 from octavo.sampling_params import BeamSearchParams, SamplingParams
-from octavo.wording import printable
 
 
 class ChatCompletions:
@@ -55,11 +56,13 @@ class ChatCompletions:
     Args:
         context: the engine and the ways to it.
         prompt: renders messages.
+        reading: what tools and reasoning mean.
     """
 
-    def __init__(self, context: RouteContext, prompt: ChatPrompt) -> None:
+    def __init__(self, context: RouteContext, prompt: ChatPrompt, reading: ReplyReading) -> None:
         self._context = context
         self._prompt = prompt
+        self._reading = reading
 
     def operations(self) -> list[Operation]:
         """The routes."""
@@ -102,35 +105,39 @@ class ChatCompletions:
         context = self._context
         model = context.models.check(request.model)
         check_http_limits(request, max_stop_strings=context.server.max_stop_strings)
-        check_tools(request)
+        plan = self._reading.plan(request)
         logprobs = self._logprobs(request)
         num_top = num_shown(request, logprobs)
         params = self._params(request, logprobs)
-        variables = (
-            {}
-            if request.reasoning_effort is None
-            else {"reasoning_effort": request.reasoning_effort}
-        )
-        text = self._prompt.render(request, **variables)
+        shown = msgspec.structs.replace(request, tools=None) if plan.hides_tools else request
+        text = self._prompt.render(shown, **plan.template_variables)
+        params = plan.constrain(params, text)
         prompt = await truncated(context.llm, TextPrompt(text, request.add_special_tokens), request)
         at_end, in_chunks = wants_usage(
             request.stream_options, force=context.server.enable_force_include_usage
         )
+        # tokens would tell the reasoning that is not to be told
+        shows_tokens = request.include_reasoning or not self._reading.reads_reasoning
         reply = ChatReply(
             response_id=name,
             model=model,
             fingerprint=context.fingerprint,
             role=self._role(request),
             n=request.n,
-            usage=UsageCounter(show_cached=context.server.enable_prompt_tokens_details),
+            usage=UsageCounter(
+                show_cached=context.server.enable_prompt_tokens_details,
+                show_reasoning=self._reading.reads_reasoning,
+            ),
             usage_at_end=at_end,
             usage_in_chunks=in_chunks,
-            num_top_logprobs=num_top,
+            num_top_logprobs=num_top if shows_tokens else None,
             text=context.token_text(request) if num_top is not None else None,
             echo=self._echo(request),
-            show_token_ids=request.return_token_ids,
+            show_token_ids=request.return_token_ids and shows_tokens,
             show_prompt_logprobs=request.prompt_logprobs is not None,
             keep_text=context.server.enable_log_outputs,
+            make_parsing=plan.parsing(text),
+            show_reasoning=request.include_reasoning,
         )
         return Job(
             request_id=name,
@@ -198,36 +205,3 @@ class ChatCompletions:
         if request.echo and last["role"] == self._role(request) and isinstance(content, str):
             return content
         return ""
-
-
-def check_tools(request: ChatCompletionRequest) -> None:
-    """Tools without a parser: only `tool_choice: none` can be served. An empty list means no tools.
-
-    Raises:
-        InvalidParameter, UnsupportedFeature: `param` is tools or tool_choice.
-    """
-    choice = request.tool_choice
-    if not request.tools:
-        if choice not in (None, "none", "auto"):
-            raise InvalidParameter(
-                "When using `tool_choice`, `tools` must be set. (parameter=tool_choice)",
-                param="tool_choice",
-            )
-        return
-    if choice is None or choice == "auto":
-        raise UnsupportedFeature(
-            '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be '
-            "set, which are not available in this version of Octavo; set tool_choice to none or "
-            "remove tools.",
-            param="tools",
-        )
-    if choice != "none":
-        named = isinstance(choice, NamedToolChoice)
-        shown = (
-            printable(choice.function.name, 60) if isinstance(choice, NamedToolChoice) else choice
-        )
-        raise UnsupportedFeature(
-            f'tool_choice="{shown}"{" (a named tool)" if named else ""} requires '
-            "--tool-call-parser to be set, which is not available in this version of Octavo.",
-            param="tool_choice",
-        )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated
 
 import msgspec
 
@@ -19,8 +19,10 @@ from octavo.api.endpoint import Operation
 from octavo.api.generation import Reply
 from octavo.api.openai.chat import ChatCompletions
 from octavo.api.openai.protocol import (
+    HAS_ITEMS,
     ChatCompletionRequest,
     ChatCompletionResponse,
+    Messages,
     PromptTokensDetails,
     Usage,
 )
@@ -42,7 +44,7 @@ from octavo.outputs import RequestOutput
 class BatchChatCompletionRequest(ChatCompletionRequest, kw_only=True):
     """Body of `POST /v1/chat/completions/batch`: the fields of a chat for all its conversations."""
 
-    messages: list[list[dict[str, Any]]]  # type: ignore[assignment]
+    messages: Annotated[list[Messages], HAS_ITEMS]  # type: ignore[assignment]
 
 
 #: field -> the only values that can be served

@@ -76,9 +76,25 @@ class Completions:
         parsed = parse_request(
             body, CompletionRequest, also_known=KNOWN, check_fields=refuse_unsupported
         )
-        request, context = parsed.request, self._context
+        name = response_id("cmpl", scope, parsed.request)
+        headers = unknown_field_headers(parsed.unknown_fields, name)
+        job = await self.job(parsed.request, name, headers)
+        await self._context.generator.run(job, scope, receive, send)
+
+    async def job(
+        self, request: CompletionRequest, name: str, headers: list[tuple[bytes, bytes]]
+    ) -> Job:
+        """The checked request as what is generated and how it is told.
+
+        Args:
+            name: id of the response.
+            headers: of the response.
+
+        Raises:
+            RequestError: the request cannot be served as sent.
+        """
+        context = self._context
         model = context.models.check(request.model)
-        name = response_id("cmpl", scope, request)
         check_http_limits(request, max_stop_strings=context.server.max_stop_strings)
         prompts = read_prompts(
             request.prompt,
@@ -113,7 +129,7 @@ class Completions:
             show_prompt_logprobs=request.prompt_logprobs is not None,
             keep_text=context.server.enable_log_outputs,
         )
-        job = Job(
+        return Job(
             request_id=name,
             prompts=prompts,
             params=params,
@@ -121,9 +137,8 @@ class Completions:
             stream=request.stream,
             priority=request.priority,
             cache_salt=request.cache_salt,
-            headers=unknown_field_headers(parsed.unknown_fields, name),
+            headers=headers,
         )
-        await context.generator.run(job, scope, receive, send)
 
     def _max_tokens(self, request: CompletionRequest) -> int:
         max_tokens = request.max_tokens
@@ -180,7 +195,7 @@ def read_prompts(value: Any, *, add_special_tokens: bool, max_prompts: int) -> l
     assert isinstance(value, list)
     if not value:
         raise _invalid("prompt", "must not be an empty list")
-    if _is_id(value[0]):
+    if _as_id(value[0]) is not None:
         return [_tokens(value, "prompt")]
     if len(value) > max_prompts:
         raise _invalid("prompt", f"may hold at most {max_prompts} prompts, got {len(value)}")
@@ -195,17 +210,22 @@ def read_prompts(value: Any, *, add_special_tokens: bool, max_prompts: int) -> l
     return prompts
 
 
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _as_id(value: Any) -> int | None:
+    if isinstance(value, float) and value.is_integer():  # as everywhere: `octavo/api/body.py`
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _tokens(ids: list[Any], place: str) -> TokensPrompt:
     if not ids:
         raise _invalid(place, "must not be an empty list")
-    for index, token_id in enumerate(ids):
-        if not _is_id(token_id):
+    token_ids: list[int] = []
+    for index, value in enumerate(ids):
+        token_id = _as_id(value)
+        if token_id is None:
             raise _invalid(f"{place}[{index}]", "must be a token id (an integer)")
-    return TokensPrompt(ids)
+        token_ids.append(token_id)
+    return TokensPrompt(token_ids)
 
 
 def _invalid(place: str, rule: str) -> InvalidParameter:

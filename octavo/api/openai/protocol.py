@@ -19,7 +19,6 @@ from octavo.sampling_params import (
     MAX_STREAM_INTERVAL,
     MAX_TEMPERATURE,
     RepetitionDetectionParams,
-    StructuredOutputsParams,
 )
 
 # ---- requests -----------------------------------------------------------------------------------
@@ -34,8 +33,8 @@ def _within(low: float, high: float | None = None, **more: Any) -> Meta:
 
 _ABOVE_0 = Meta(extra_json_schema={"exclusiveMinimum": 0})
 _NOT_EMPTY = Meta(extra_json_schema={"minLength": 1})
-_HAS_ITEMS = Meta(extra_json_schema={"minItems": 1})
-_KEYS_ARE_IDS = Meta(extra_json_schema={"propertyNames": {"pattern": "^[0-9]+$"}})
+HAS_ITEMS = Meta(extra_json_schema={"minItems": 1})
+_KEYS_ARE_IDS = Meta(extra_json_schema={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,9})$"}})
 _IS_PRINTABLE = Meta(extra_json_schema={"pattern": "^[ -~]+$", "minLength": 1, "maxLength": 128})
 #: what travels to the engine unchecked must fit in 64 bits
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
@@ -70,6 +69,32 @@ class ResponseFormat(msgspec.Struct, kw_only=True):
     format: dict[str, Any] | None = None
 
 
+Message = Annotated[
+    dict[str, Any],
+    Meta(
+        extra_json_schema={
+            "required": ["role"],
+            "properties": {"role": {"type": "string", "minLength": 1}},
+        }
+    ),
+]
+Messages = Annotated[list[Message], HAS_ITEMS]
+
+
+class StructuredOutputs(msgspec.Struct, kw_only=True):
+    """What the output must be: exactly one of the first six."""
+
+    json: Annotated[str | dict[str, Any] | bool, Meta(description="a JSON schema")] | None = None
+    regex: Annotated[str, _NOT_EMPTY] | None = None
+    choice: Annotated[list[Annotated[str, _NOT_EMPTY]], HAS_ITEMS] | None = None
+    grammar: Annotated[str, Meta(description="Lark, or GBNF (EBNF of llama.cpp)")] | None = None
+    json_object: Annotated[bool, Meta(description="any JSON object")] | None = None
+    structural_tag: str | dict[str, Any] | None = None
+    disable_any_whitespace: bool = False
+    disable_additional_properties: bool = False
+    whitespace_pattern: str | None = None
+
+
 class SamplingFields(msgspec.Struct, kw_only=True):
     """What completions and chats have in common."""
 
@@ -93,11 +118,11 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     max_tokens: Annotated[int, _within(0)] | None = None
     min_tokens: Annotated[int, _within(0)] = 0
     bad_words: list[Annotated[str, _NOT_EMPTY]] | None = None
-    allowed_token_ids: Annotated[list[TokenId], _HAS_ITEMS] | None = None
+    allowed_token_ids: Annotated[list[TokenId], HAS_ITEMS] | None = None
     skip_special_tokens: bool = True
     spaces_between_special_tokens: bool = True
     prompt_logprobs: Annotated[int, _within(-1)] | None = None
-    logprob_token_ids: Annotated[list[TokenId], _HAS_ITEMS] | None = None
+    logprob_token_ids: Annotated[list[TokenId], HAS_ITEMS] | None = None
     repetition_detection: RepetitionDetectionParams | None = None
     stream_interval: Annotated[int, _within(1, MAX_STREAM_INTERVAL)] | None = None
     use_beam_search: Annotated[bool, Meta(description="n is the width of the beam")] = False
@@ -110,21 +135,21 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool = False
     vllm_xargs: dict[str, ExtraArg | list[ExtraArg]] | None = None
-    structured_outputs: StructuredOutputsParams | None = None
+    structured_outputs: StructuredOutputs | None = None
     response_format: ResponseFormat | None = None
 
 
-_ID = {"type": "integer", "minimum": 0}
-_IDS = {"type": "array", "items": _ID, "minItems": 1}
+_TEXT = {"type": "string", "minLength": 1}
+_IDS = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 CompletionPrompt = Annotated[
     str | list[Any],
     Meta(
         description="text, token ids, or a list of either",
         extra_json_schema={
             "anyOf": [
-                {"type": "string"},
-                {"type": "array", "items": _ID, "minItems": 1},
-                {"type": "array", "items": {"anyOf": [{"type": "string"}, _IDS]}, "minItems": 1},
+                _TEXT,
+                _IDS,
+                {"type": "array", "items": {"anyOf": [_TEXT, _IDS]}, "minItems": 1},
             ]
         },
     ),
@@ -162,7 +187,7 @@ class ChatCompletionRequest(SamplingFields, kw_only=True):
 
     # the first eight fields are those of `ChatFields` (octavo/api/openai/chat_prompt.py)
 
-    messages: list[dict[str, Any]]
+    messages: Messages
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True
@@ -196,7 +221,7 @@ class TokenizeChatRequest(msgspec.Struct, kw_only=True):
 
     # the first eight fields are those of `ChatFields` (octavo/api/openai/chat_prompt.py)
 
-    messages: list[dict[str, Any]]
+    messages: Messages
     tools: list[dict[str, Any]] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool = True

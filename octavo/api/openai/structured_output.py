@@ -6,6 +6,8 @@ Owns: the meaning of `response_format`. Knows nothing of: schemas, the engine.
 
 from __future__ import annotations
 
+import msgspec
+
 from octavo.api.openai.protocol import ResponseFormat, SamplingFields
 from octavo.errors import InvalidParameter
 from octavo.sampling_params import StructuredOutputsParams
@@ -19,7 +21,8 @@ def structured_outputs(request: SamplingFields) -> StructuredOutputsParams | Non
     Raises:
         InvalidParameter: both fields constrain, or `response_format` lacks something.
     """
-    given = request.structured_outputs
+    fields = request.structured_outputs
+    given = None if fields is None else StructuredOutputsParams(**msgspec.structs.asdict(fields))
     asked = None if request.response_format is None else _of_format(request.response_format)
     if given is not None and asked is not None:
         raise InvalidParameter(

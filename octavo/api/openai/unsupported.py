@@ -82,7 +82,11 @@ _REASONS = {
     "suffix": "suffix is not supported: the model is not trained to fill in the middle",
     "best_of": "best_of is not supported, as in vLLM; ask for n outputs and choose by their "
     "logprobs, or use use_beam_search",
-    "thinking_token_budget": "thinking_token_budget needs a reasoning parser, and there is none",
+    "thinking_token_budget": "thinking_token_budget is not supported: reasoning ends where the "
+    "model ends it, or with max_completion_tokens",
+    "functions": "functions is not a field of this server: use tools, each of them "
+    '{"type": "function", "function": {...}}',
+    "function_call": "function_call is not a field of this server: use tool_choice",
 } | {
     name: f"{name} is not a field of this server: use structured_outputs={form}"
     for name, form in _RENAMED.items()
@@ -99,8 +103,6 @@ HARMLESS = frozenset(
         "prompt_cache_key",
         "prompt_cache_retention",
         "session_id",
-        "parallel_tool_calls",
-        "include_reasoning",
         "prediction",
     }
 )

@@ -160,6 +160,16 @@ class WholeReplyFormat(Protocol):
         """As in `ToolFormat`."""
         ...
 
+    @property
+    def answer_headers(self) -> tuple[str, ...]:
+        """What a reply with a demanded form has before its answer: one of these, or nothing."""
+        ...
+
+    @property
+    def call_headers(self) -> tuple[str, ...]:
+        """What a reply with demanded calls has before them: one of these, or nothing."""
+        ...
+
     def make(self, request: ParserRequest) -> ReplyParser:
         """A parser for one choice."""
         ...

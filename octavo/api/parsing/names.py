@@ -61,8 +61,15 @@ _tool_parsers: dict[str, ToolDefinition] = {
 }
 _reasoning_parsers: dict[str, ReasoningDefinition] = {
     "deepseek_r1": tags.DEEPSEEK_R1,
+    "deepseek_v3": tags.THINK_TAGS,  # the template opens or closes it
+    "glm45": tags.QWEN3,
+    "glm47": tags.QWEN3,
     "granite": tags.GRANITE,
+    "kimi_k2": tags.QWEN3,
+    "mimo": tags.QWEN3,
+    "minimax_m2": tags.ALWAYS_THINK,
     "mistral": tags.MISTRAL,
+    "nemotron_v3": tags.QWEN3,
     "olmo3": tags.DEEPSEEK_R1,
     "openai_gptoss": HARMONY,
     "qwen3": tags.QWEN3,

@@ -32,7 +32,8 @@ from octavo.api.parsing.reader import Reader, Steps
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 #: where a header begins, outside of a message
-_HEADER_BEGINS = MarkSet((_START, _CHANNEL, " to=functions."))
+_HEADER_BEGINS = MarkSet((_START, _CHANNEL, _MESSAGE, " to=functions."))
+_HEADER_END = MarkSet((_MESSAGE,))
 _HEADER_ENDS = MarkSet((_MESSAGE, _START, *_ENDS))
 _RECIPIENT = re.compile(r"(?<=\s)to=(functions\.)?([^\s<]+)")
 _CHANNEL_NAME = re.compile(re.escape(_CHANNEL) + r"\s*(\w+)")
@@ -53,6 +54,10 @@ class HarmonyFormat:
         "",
         is_single=True,
     )
+
+    answer_headers: tuple[str, ...] = (f"{_CHANNEL}final{_MESSAGE}",)
+    #: a message of reasoning comes before
+    call_headers: tuple[str, ...] = (f"{_START}assistant",)
 
     def make(self, request: ParserRequest) -> ReplyParser:
         """A parser for one choice."""
@@ -132,6 +137,8 @@ class HarmonyParser:
     def _header(self) -> Steps[str | None]:
         """Uses a header and its end; None: it was none, and is content."""
         reader = self._reader
+        if (yield from reader.mark(_HEADER_END)) is not None:
+            return ""  # the prompt has written it
         reader.hold()
         parts = [reader.take(reader.position + 1)]
         while sum(map(len, parts)) <= MAX_HEADER_CHARACTERS:

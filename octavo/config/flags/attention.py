@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from octavo.config.flags.flag import BOOL, INT, STR, Flag, hint, unsupported
+from octavo.config.flags.flag import BOOL, INT, STR, Flag, hint
 
 ATTENTION_GROUP = "AttentionConfig"
 MAMBA_GROUP = "MambaConfig"
 STRUCTURED_GROUP = "StructuredOutputsConfig"
 
 NO_MAMBA = "state-space models are not available"
-NO_REASONING = "reasoning parsers are not available yet"
 
 ATTENTION_FLAGS: tuple[Flag, ...] = (
     hint(
@@ -31,10 +30,6 @@ MAMBA_FLAGS: tuple[Flag, ...] = (
 )
 
 STRUCTURED_FLAGS: tuple[Flag, ...] = (
-    unsupported(
-        "reasoning-parser", STR, "", "how reasoning is separated from the answer", NO_REASONING
-    ),
-    unsupported(
-        "reasoning-parser-plugin", STR, "", "Python file that adds a reasoning parser", NO_REASONING
-    ),
+    Flag("reasoning-parser", STR, "", "how reasoning is separated from the answer: a name"),
+    Flag("reasoning-parser-plugin", STR, "", "Python file that adds reasoning parsers"),
 )

@@ -18,7 +18,7 @@ from octavo.config.flags.flag import (
 
 GROUP = "Frontend"
 
-NO_TOOLS = "tool calling is not available yet"
+NO_BUILT_IN_TOOLS = "there are no built-in tools; clients run their tools themselves"
 NO_H11 = "requests are parsed by httptools, not by h11"
 NO_SUPERVISOR = "there is no data-parallel supervisor"
 
@@ -126,27 +126,30 @@ FLAGS = (
     ),
     Flag("response-role", STR, "assistant", "role of the reply"),
     Flag("return-tokens-as-token-ids", BOOL, False, "logprobs name tokens as token_id:N"),
-    unsupported(
-        "enable-auto-tool-choice", BOOL, False, "let the model choose to call tools", NO_TOOLS
+    Flag("enable-auto-tool-choice", BOOL, False, "let the model choose to call tools"),
+    Flag(
+        "tool-call-parser",
+        STR,
+        None,
+        "how tool calls are read from the text: a name, or auto (from the chat template)",
+        auto="auto with --enable-auto-tool-choice, else none",
     ),
-    unsupported("tool-call-parser", STR, None, "how tool calls are read from the text", NO_TOOLS),
-    unsupported("tool-parser-plugin", STR, "", "Python file that adds a tool parser", NO_TOOLS),
-    hint(
+    Flag("tool-parser-plugin", STR, "", "Python file that adds tool parsers"),
+    Flag(
         "tool-strict-level",
         STR,
         "auto",
-        "floor of strictness of tool constraints",
-        NO_TOOLS,
+        "floor of strictness of tool constraints: of what the request says, of the call's form, of "
+        "its arguments, too",
         choices=("auto", "function", "parameter"),
     ),
-    hint(
+    Flag(
         "exclude-tools-when-tool-choice-none",
         BOOL,
         False,
         "leave tools out of the prompt when tool_choice is none",
-        NO_TOOLS,
     ),
-    unsupported("tool-server", STR, None, "MCP servers of built-in tools", NO_TOOLS),
+    unsupported("tool-server", STR, None, "MCP servers of built-in tools", NO_BUILT_IN_TOOLS),
     Flag("max-log-len", INT, None, "longest prompt in a log line", auto="no limit", low=0),
     Flag("enable-prompt-tokens-details", BOOL, False, "usage says how many tokens were cached"),
     unsupported(

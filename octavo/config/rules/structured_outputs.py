@@ -15,9 +15,9 @@ from octavo.wording import shown
 FLAG = "--structured-outputs-config"
 OWN_BACKENDS = ("auto", "guidance")
 OTHER_BACKENDS = ("xgrammar", "outlines", "lm-format-enforcer")
-_SWITCHES = ("disable_any_whitespace", "disable_additional_properties")
-#: of features that are not there: false is what happens anyway
-_ABSENT = ("enable_in_reasoning", "disable_fallback")
+_SWITCHES = ("disable_any_whitespace", "disable_additional_properties", "enable_in_reasoning")
+#: of a feature that is not there: false is what happens anyway
+_ABSENT = ("disable_fallback",)
 
 
 def choose_structured_outputs(given: Mapping[str, object]) -> Choice[StructuredOutputsConfig]:
@@ -35,8 +35,6 @@ def choose_structured_outputs(given: Mapping[str, object]) -> Choice[StructuredO
             _check_backend(value)
         elif not isinstance(value, bool):
             raise ConfigError(f"{where} must be true or false, got {shown(value)}")
-        elif key == "enable_in_reasoning" and value:
-            raise ConfigError(f"{where} is not supported: reasoning models are not available yet")
     backend = str(given.get("backend", "auto"))
     config = StructuredOutputsConfig(
         backend="guidance", **{key: bool(given.get(key, False)) for key in _SWITCHES}

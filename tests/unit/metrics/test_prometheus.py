@@ -26,6 +26,7 @@ FAMILIES = {
     "vllm:generation_tokens": "counter",
     "vllm:request_success": "counter",
     "vllm:admission_rejections": "counter",
+    "vllm:tool_call_parser_invocations": "counter",
     "vllm:time_to_first_token_seconds": "histogram",
     "vllm:inter_token_latency_seconds": "histogram",
     "vllm:request_time_per_output_token_seconds": "histogram",
@@ -46,6 +47,8 @@ FAMILIES = {
     "http_request_duration_highr_seconds": "histogram",
     "http_request_duration_seconds": "histogram",
 }
+#: as in vLLM, which counts them before an engine has them
+WITHOUT_ENGINE = ("vllm:admission", "vllm:tool_call_parser")
 
 
 def page() -> Prometheus:
@@ -96,7 +99,7 @@ def test_this_process_is_described_too() -> None:
 
 def test_every_engine_series_has_model_name_and_engine() -> None:
     for name, labels in scrape(page()):
-        if name.startswith("vllm:") and not name.startswith("vllm:admission"):
+        if name.startswith("vllm:") and not name.startswith(WITHOUT_ENGINE):
             assert {"model_name", "engine"} <= dict(labels).keys(), name
 
 
@@ -168,3 +171,22 @@ def test_the_seed_of_block_hashes_is_not_shown() -> None:
     text = made.render()[0].decode()
     assert 'prefix_caching_hash_algo="sha256_cbor"' in text
     assert "for-few" not in text
+
+
+def test_choices_that_were_read_for_tool_calls_are_counted() -> None:
+    made = page()
+    made.http.observe_tool_reading(True, True)
+    made.http.observe_tool_reading(False, False)
+    made.http.observe_tool_reading(False, False)
+    name = "vllm:tool_call_parser_invocations_total"
+    counts = {
+        (labels["mode"], labels["outcome"]): value
+        for (series, pairs), value in scrape(made).items()
+        if series == name and (labels := dict(pairs))["request_type"] == "chat_completions"
+    }
+    assert counts == {
+        ("streaming", "tool_call"): 1,
+        ("streaming", "no_tool_call"): 0,
+        ("non_streaming", "tool_call"): 0,
+        ("non_streaming", "no_tool_call"): 2,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from octavo.errors import InvalidParameter
@@ -38,3 +40,26 @@ def test_what_is_neither_is_refused(text: str) -> None:
     with pytest.raises(InvalidParameter, match="neither Lark") as caught:
         any_grammar(text, "structured_outputs.grammar")
     assert caught.value.param == "structured_outputs.grammar"
+
+
+BOMB = "root ::= a a a a a a a a\n" + "\n".join(
+    f"{chr(97 + i)} ::= {(chr(98 + i) + ' ') * 8}" for i in range(20)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (
+            "start: A\nA: " + "B " * 40_000 + "\nB: " + "C " * 40_000 + '\nC: "x"',
+            "the terminal 'A'",
+        ),
+        (BOMB + '\nu ::= "x"', "the terminal '[A-N]'"),
+        ("root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested too deeply"),
+    ],
+)
+def test_grammars_that_would_fill_the_memory_are_refused_at_once(text: str, reason: str) -> None:
+    begin_s = time.thread_time()
+    with pytest.raises(InvalidParameter, match=reason):
+        any_grammar(text, "grammar")
+    assert time.thread_time() - begin_s < 1

@@ -46,6 +46,13 @@ def test_special_tokens_are_texts_or_objects_and_the_configuration_wins(tmp_path
     assert tokenizer.special_ids == {256}
 
 
+def test_the_response_template_is_read_if_it_is_an_object(tmp_path: Path) -> None:
+    path = write_folder(tmp_path, tokenizer_config={"response_template": {"fields": {}}})
+    assert load_tokenizer(path).response_template == {"fields": {}}
+    path = write_folder(tmp_path, tokenizer_config={"response_template": "no"})
+    assert load_tokenizer(path).response_template is None
+
+
 def test_chat_templates_of_all_places_with_the_newest_first(tmp_path: Path) -> None:
     named = [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
     path = write_folder(tmp_path, tokenizer_config={"chat_template": named})
