@@ -394,15 +394,18 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
   }
   // a short decode step is over before another thread has woken up
   if (visible * a.num_heads * (s.k_dim + s.v_dim) < kInlineWork) pool = nullptr;
-  // head by head, so that neighbouring tiles of a long prefill find K and V in the cache
+  // Request by request, whose heads lie next to each other; then head by head, so that neighbouring tiles of a long
+  // prefill find K and V in the cache.
   const int64_t num_tasks = int64_t{num_tiles} * s.num_kv_heads;
   const auto task_tile = [&](int64_t task) {
     Tile t;
-    const auto index = task % num_tiles;
-    t.kv_head = static_cast<int32_t>(task / num_tiles);
-    t.request = scratch.tile_request_[index];
-    const int32_t row = scratch.tile_row_[index];
+    const int64_t any = task / s.num_kv_heads;  // a tile of the request, not always this one
+    t.request = scratch.tile_request_[any];
     const int32_t query_len = step.query_start[t.request + 1] - step.query_start[t.request];
+    const int64_t first = any - scratch.tile_row_[any] / tile_rows, tiles = (query_len + tile_rows - 1) / tile_rows;
+    const int64_t local = task - first * s.num_kv_heads;
+    t.kv_head = static_cast<int32_t>(local / tiles);
+    const int32_t row = static_cast<int32_t>(local % tiles) * tile_rows;
     t.first_token = step.query_start[t.request] + row;
     t.first_position = step.seq_lens[t.request] - query_len + row;
     t.rows = query_len - row < tile_rows ? query_len - row : tile_rows;

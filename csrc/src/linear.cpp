@@ -1,11 +1,10 @@
 #include "linear.h"
 
-#include <atomic>
-
 #include "error.h"
 #include "linear_block.h"
 #include "pool.h"
 #include "prepare.h"
+#include "runs.h"
 #include "scratch.h"
 
 namespace ov {
@@ -68,37 +67,6 @@ struct Cut {
   }
 };
 
-// Items dealt out in runs: each thread has its own, in the order of memory, and then helps the others.
-class Runs {
- public:
-  void deal(int64_t items, int threads) {
-    items_ = items;
-    threads_ = threads;
-    for (int t = 0; t < threads; ++t) next_[t].value.store(begin(t), std::memory_order_relaxed);
-  }
-  int64_t begin(int thread) const { return items_ * thread / threads_; }
-  // An item that nobody else has; as many calls as there are items.
-  int64_t take(int thread) {
-    for (int i = 0;; ++i) {
-      const int of = thread + i < threads_ ? thread + i : thread + i - threads_;
-      const int64_t limit = begin(of + 1);
-      if (next_[of].value.load(std::memory_order_relaxed) >= limit) continue;
-      const int64_t item = next_[of].value.fetch_add(1, std::memory_order_relaxed);
-      if (item < limit) return item;
-    }
-  }
-
-  static constexpr int kMaxThreads = 64;
-
- private:
-  struct alignas(64) Counter {
-    std::atomic<int64_t> value;
-  };
-  int64_t items_ = 0;
-  int threads_ = 1;
-  Counter next_[kMaxThreads];
-};
-
 }  // namespace
 
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
@@ -124,23 +92,18 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
     else
       linear_float(b);
   };
-  if (cut.row_blocks > 1 || threads > Runs::kMaxThreads) {
+  if (cut.row_blocks > 1) {
     parallel_for(pool, cut.items * cut.row_blocks,
                  [&](int64_t item, int) { run(item % cut.items, item / cut.items, NextTiles()); });
     return;
   }
-  static thread_local Runs kept;  // the caller's; a captured reference is the same for all threads
-  Runs& runs = kept;
-  runs.deal(cut.items, threads);
   const Cut then(next.weights, next.num, next.num > 0 ? next.rows : 1, threads);
-  parallel_for(pool, cut.items, [&](int64_t, int thread) {
-    const int64_t item = runs.take(thread);
+  parallel_runs(pool, cut.items, [&](int64_t item, int thread, bool is_last) {
     NextTiles after;
-    if (item + 1 == runs.begin(thread + 1)) {
-      if (then.items > 0) after = then.tiles_of(then.items * thread / threads);
-    } else if (item + 1 < cut.items) {
+    if (!is_last)
       after = cut.tiles_of(item + 1);
-    }
+    else if (then.items > 0)
+      after = then.tiles_of(Runs::begin(then.items, threads, thread));
     run(item, 0, after);
   });
 }
