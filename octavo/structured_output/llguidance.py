@@ -20,10 +20,15 @@ from pathlib import Path
 
 from octavo.errors import EngineError
 from octavo.messages.grammar import Grammar, Vocabulary
+from octavo.platforms.deep_stack import on_deep_stack
 from octavo.structured_output.backend import GrammarError
 from octavo.wording import printable
 
 _ERROR_BYTES = 2048
+#: The library descends into rules, definitions and nested schemas, and ends the process where its
+#: stack ends. Measured: 2 to 10 kB a level and at most 550 bytes per character of a grammar, of
+#: which there are at most 262,144 (`grammar_text.py`).
+STACK_BYTES = 256 << 20
 
 _CHARACTER = rb'[^"\\\x00-\x1F\x7F]'
 #: Sets of tokens that are taken or left as a whole: text of a JSON string of up to so many
@@ -178,6 +183,9 @@ class LlguidanceBackend:
         Raises:
             GrammarError: it has mistakes, asks for what is not supported, or is too large.
         """
+        return on_deep_stack(lambda: self._compile(grammar), STACK_BYTES)
+
+    def _compile(self, grammar: Grammar) -> LlguidanceGrammar:
         library = self._library
         matcher = LlguidanceMatcher(
             library,
@@ -192,6 +200,9 @@ class LlguidanceBackend:
         Raises:
             GrammarError: as `compile`.
         """
+        on_deep_stack(lambda: self._check(grammar), STACK_BYTES)
+
+    def _check(self, grammar: Grammar) -> None:
         message = ctypes.create_string_buffer(_ERROR_BYTES)
         result = self._library.llg_validate_grammar(
             self._init, grammar.kind.encode(), grammar.text.encode(), message, _ERROR_BYTES

@@ -180,6 +180,12 @@ REFUSED = {
     "regex": refused("structured_outputs", structured_outputs=regex("(")),
     "regex that looks ahead": refused("structured_outputs", structured_outputs=regex("(?=a)b")),
     "grammar": refused("structured_outputs", structured_outputs={"grammar": "start: nowhere"}),
+    "terminals that multiply": refused(
+        "1000000 characters",
+        structured_outputs={
+            "grammar": f'start: A\nA: {"B " * 9999}\nB: {"C " * 9999}\nC: "x"',
+        },
+    ),
     "schema keyword": refused(
         "uniqueItems", structured_outputs={"json": {"type": "array", "uniqueItems": True}}
     ),
@@ -280,6 +286,12 @@ COSTLY = {
     "all logprobs": served(logprobs=20, temperature=1, logit_bias=BANNED),
     "every token biased": served(logit_bias={str(i): 1e308 for i in range(200)}),
     "no token likely": served(logit_bias={str(i): -1e308 for i in range(VOCAB_SIZE)}),
+    "thousands of rules, one in another": served(
+        structured_outputs={
+            "grammar": "".join(f"r{i}: r{i + 1}\n" for i in range(9999))
+            + "start: r0\nr9999: /[a-z]{99}/"
+        },
+    ),
     "repeats of repeats": Poison(
         completion(structured_outputs=regex("((a{1,1000}){1,1000}){1,1000}")),
         ends=[{"stop": 1}, {"length": 1}],

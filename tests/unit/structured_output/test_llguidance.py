@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ from octavo.errors import EngineError
 from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.structured_output import llguidance
 from octavo.structured_output.backend import GrammarError
+from octavo.structured_output.grammar_text import MAX_CHARACTERS
 from octavo.structured_output.json_schema import prepare_schema
 from octavo.structured_output.llguidance import LlguidanceBackend, library_version
 from octavo.structured_output.vocabulary import byte_vocabulary
@@ -163,6 +165,39 @@ def test_hostile_schemas_are_compiled_or_refused_within_seconds(name: str) -> No
     except GrammarError as error:
         assert str(error)  # noqa: PT017  either is right
     assert time.thread_time() - start_s < 3
+
+
+def chain(level: str, num: int) -> str:
+    """A text of many levels: `{0}` is the number of one, `{1}` that of the next."""
+    return "".join(level.format(index, index + 1) for index in range(num))
+
+
+DEEP = {
+    "rules": Grammar("lark", "start: r0\n" + chain("r{}:r{}\n", 14_000) + "r14000: /a/"),
+    "terminals": Grammar("lark", "start: R0\n" + chain("R{}:R{}\n", 14_000) + "R14000: /a/"),
+    "references": Grammar(
+        "json",
+        '{"$defs":{'
+        + chain('"{}":{{"properties":{{"":{{"$ref":"#/$defs/{}"}}}}}},', 4500)
+        + '"4500":{}},"$ref":"#/$defs/0"}',
+    ),
+    "schemas through references": Grammar(
+        "json",
+        '{"$defs":{'
+        + chain('"{}":' + '{{"items":' * 60 + '{{"$ref":"#/$defs/{}"}}' + "}}" * 60 + ",", 350)
+        + '"350":{}},"$ref":"#/$defs/0"}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_grammars_as_deep_as_their_text_allows_do_not_end_the_process(name: str) -> None:
+    """Where the library's stack ends, the process does."""
+    grammar, backend = DEEP[name], byte_backend()
+    assert 100_000 < len(grammar.text) <= MAX_CHARACTERS
+    for call in (backend.check, backend.compile):
+        with contextlib.suppress(GrammarError):  # it may be too large, too
+            call(grammar)
 
 
 def test_other_threads_run_while_a_grammar_is_compiled() -> None:
