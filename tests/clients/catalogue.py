@@ -48,12 +48,13 @@ class ServerKind:
 #: small models invent properties otherwise until max_tokens ends them
 CLOSED = ("--structured-outputs-config.disable_additional_properties", "true")
 
-TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 
 SERVERS = (
-    ServerKind("small", "smollm2", (*CLOSED, *TOOLS)),
+    ServerKind("small", "smollm2", (*CLOSED, *TOOLS, "hermes")),
     ServerKind("exact", "smollm2", ("--dtype", "float32", "--max-model-len", "2048")),
-    ServerKind("coder", "qwen-coder", (*CLOSED, *TOOLS), "qwen2.5-coder-0.5b"),
+    # of this size, it writes its calls as bare JSON objects, whatever its template asks for
+    ServerKind("coder", "qwen-coder", (*CLOSED, *TOOLS, "llama3_json"), "qwen2.5-coder-0.5b"),
 )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import time
 from dataclasses import asdict, dataclass, field
@@ -74,12 +75,18 @@ def run_script(
     started_s = time.monotonic()
     with (work / "output.log").open("w") as log:
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, cwd=work, env=variables, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=work,
+            env=variables,
+            text=True,
+            start_new_session=True,  # so that what a script has started can be ended with it
         )
         try:
             output, _ = process.communicate(timeout=client.limit_s)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
             result.problem = f"{script_name} did not end within {client.limit_s:.0f} s"
         log.write(output)

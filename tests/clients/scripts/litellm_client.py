@@ -144,7 +144,10 @@ def auto() -> None:
     assert choice.finish_reason == "tool_calls"
     (call,) = choice.message.tool_calls
     result = {"role": "tool", "tool_call_id": call.id, "content": "21 degrees, sunny"}
-    answer = litellm.completion(messages=[*ASK, choice.message.model_dump(), result], **ask)
+    # without a question a small model calls the tool again
+    thanks = {"role": "user", "content": "Thank you. So, in one sentence, how is the weather?"}
+    messages = [*ASK, choice.message.model_dump(), result, thanks]
+    answer = litellm.completion(messages=messages, **ask)
     assert "21" in answer.choices[0].message.content
 
 
