@@ -126,7 +126,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     repetition_detection: RepetitionDetectionParams | None = None
     stream_interval: Annotated[int, _within(1, MAX_STREAM_INTERVAL)] | None = None
     use_beam_search: Annotated[bool, Meta(description="n is the width of the beam")] = False
-    length_penalty: Annotated[float, _within(-100, 100, description="of a beam search")] = 1.0
+    length_penalty: Annotated[float, Meta(description="of a beam search: -100 to 100")] = 1.0
     truncate_prompt_tokens: Annotated[int, Meta(ge=-1)] | None = None
     truncation_side: Literal["left", "right"] = "left"
     priority: Int64 = 0
