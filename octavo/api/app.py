@@ -33,6 +33,7 @@ from octavo.api.openai.chat_batch import ChatBatch
 from octavo.api.openai.chat_prompt import ChatPrompt, Template
 from octavo.api.openai.completions import Completions
 from octavo.api.openai.models import ServedModels
+from octavo.api.openai.render import Render
 from octavo.api.openai.reply_reading import ReadingSettings, ReplyReading
 from octavo.api.openai.route import RouteContext
 from octavo.api.openai.tokenize import Tokenize
@@ -178,8 +179,14 @@ def _operations(
         *ChatBatch(context, chat).operations(),
         *completions.operations(),
         *Tokenize(llm, models, prompt).operations(),
+        *Render(llm, chat, completions).operations(),
         *Invocations(targets).operations(),
     ]
+    if server.enable_tokenizer_info_endpoint:
+        # only for this flag: importing it costs start-up time
+        from octavo.api.openai.tokenizer_info import TokenizerInfo
+
+        operations += TokenizerInfo(llm).operations()
     if server.dev_mode:
         operations += _dev_operations(llm, server, version)
     return operations

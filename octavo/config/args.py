@@ -193,6 +193,7 @@ class ServerArgs(_Options):
     enable_prompt_tokens_details: bool = False
     enable_force_include_usage: bool = False
     enable_server_load_tracking: bool = False
+    enable_tokenizer_info_endpoint: bool = False
     sse_keep_alive_interval: float = 0.0
     # logs
     uvicorn_log_level: str = "info"

@@ -85,6 +85,7 @@ def resolve_server(args: ServerArgs, env: Env) -> ServerConfig:
         enable_prompt_tokens_details=args.enable_prompt_tokens_details,
         enable_force_include_usage=args.enable_force_include_usage,
         enable_server_load_tracking=args.enable_server_load_tracking,
+        enable_tokenizer_info_endpoint=args.enable_tokenizer_info_endpoint,
         sse_keep_alive_interval_s=args.sse_keep_alive_interval,
         log_error_stack=env.server_dev_mode if stack is None else stack,
         shutdown_timeout_s=args.shutdown_timeout,

@@ -49,6 +49,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_prompt_tokens_details: bool = False
     enable_force_include_usage: bool = False
     enable_server_load_tracking: bool = False
+    enable_tokenizer_info_endpoint: bool = False
     sse_keep_alive_interval_s: float = 0.0
     log_error_stack: bool = False
     shutdown_timeout_s: float = 15.0

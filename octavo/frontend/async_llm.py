@@ -35,7 +35,7 @@ from octavo.frontend.input_processor import InputProcessor
 from octavo.frontend.output_processor import OutputProcessor
 from octavo.frontend.prompt import Prompt, TextPrompt, TokensPrompt
 from octavo.frontend.request_stream import RequestStream
-from octavo.messages.engine import EngineCoreOutputs, Ready
+from octavo.messages.engine import EngineCoreOutputs, EngineCoreRequest, Ready
 from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.messages.profile import Profile
 from octavo.metrics.stats import StatsRecorder
@@ -343,6 +343,24 @@ class AsyncLLM:
             return list(self._input.encode(prompt).token_ids)
         # not with the prompts: this text may be of any length, and they must not wait for it
         return list((await self._encode_in_thread("octavo-tokenize", prompt)).token_ids)
+
+    async def render(
+        self, prompt: Prompt, params: SamplingParams, request_id: str
+    ) -> EngineCoreRequest:
+        """What `add_request` would send to the core; nothing is queued.
+
+        Raises:
+            RequestError, NotReady, EngineDead: as `add_request`.
+        """
+        self._check_alive()
+        grammar = await self._grammar(params)
+        if isinstance(prompt, TextPrompt):
+            self._input.check_text(prompt.text)
+            token_ids = await self.tokenize(
+                prompt.text, add_special_tokens=prompt.add_special_tokens
+            )
+            prompt = TokensPrompt(token_ids)
+        return self._input.process(prompt, params, request_id, grammar=grammar)
 
     async def abort(self, request_id: str) -> None:
         """Ends a request: its caller gets what there is, with finish reason `abort`."""

@@ -55,6 +55,11 @@ class Tokenizer:
         """Number of tokens, added ones included (a model's embedding may have more rows)."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    @property
+    def base_vocab_size(self) -> int:
+        """Number of tokens of the vocabulary proper, without those added to it."""
+        return self._backend.get_vocab_size(with_added_tokens=False)
+
     @functools.cached_property
     def max_token_characters(self) -> int:
         """Characters of the longest token, as the vocabulary spells it: no shorter than its text.
@@ -141,6 +146,11 @@ class Tokenizer:
     def token_to_id(self, token: str) -> int | None:
         """Id of a token as the vocabulary spells it, None when there is none."""
         return self._backend.token_to_id(token)
+
+    def added_tokens(self) -> list[tuple[int, str, bool]]:
+        """Id, text and whether it is special, of the tokens matched in text as a whole; by id."""
+        added = sorted(self._backend.get_added_tokens_decoder().items())
+        return [(token_id, token.content, token.special) for token_id, token in added]
 
     def _failure(self, error: BaseException) -> BaseException:
         """What to raise for `error`: the library's errors are bare exceptions, and its panics not

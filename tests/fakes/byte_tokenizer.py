@@ -24,6 +24,7 @@ class ByteTokenizer:
         self.special_tokens = {"bos_token": "<bos>", "eos_token": "<eos>"}
         self.special_ids = frozenset({BOS, EOS})
         self.chat_template: str | None = None
+        self.chat_templates: dict[str, str] = {}
         self.num_encoded = 0  # calls of encode
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -54,6 +55,9 @@ class ByteTokenizer:
         if token_id in self.special_ids:
             return b"<bos>" if token_id == BOS else b"<eos>"
         return WORDS[token_id - FIRST_WORD]
+
+    def added_tokens(self) -> list[tuple[int, str, bool]]:
+        return [(BOS, "<bos>", True), (EOS, "<eos>", True)]
 
     def id_to_token(self, token_id: int) -> str:
         return self.token_bytes(token_id).decode("utf-8", "replace")

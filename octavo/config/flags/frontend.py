@@ -168,12 +168,11 @@ FLAGS = (
         "seconds between keep-alive comments on idle streams; 0: none",
         low=0,
     ),
-    unsupported(
+    Flag(
         "enable-tokenizer-info-endpoint",
         BOOL,
         False,
-        "serve /tokenizer_info",
-        "the route is not available yet",
+        "serve /tokenizer_info: special tokens and chat template",
     ),
     Flag("enable-log-outputs", BOOL, False, "log generated text; needs --enable-log-requests"),
     hint(
@@ -232,7 +231,7 @@ FLAGS = (
         BOOL,
         False,
         "routes for separate rendering servers",
-        "rendering and inference are one server",
+        "requests are rendered without it, and servers of tokens alone do not exist",
     ),
     hint("grpc-port", INT, None, "port of the gRPC server", "there is no gRPC server"),
     hint(
