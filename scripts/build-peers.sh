@@ -95,6 +95,7 @@ openvino() {
   [ -d "$home/openvino-int4" ] ||
     "$home/openvino/bin/optimum-cli" export openvino -m "$folder" \
       --task text-generation-with-past --weight-format int4 --group-size 64 "$home/openvino-int4"
+  cp "$folder/tokenizer.json" "$home/openvino-int4/" # as it is in the file, for the benchmark
 }
 
 bf16_folder() { # the default model's weights as vLLM and OpenVINO read them
