@@ -22,13 +22,18 @@ def chat(words: list[str]) -> int:
         ConfigError: a flag does not fit.
         CommandFailed: the server cannot be reached, or refuses.
     """
-    parser = CommandParser("octavo chat", "Talk to a running server.")
-    add_server_flags(parser, "MESSAGE")
-    parser.add_argument("--system-prompt", help="the first message, of the role system")
-    options = parser.read(words)
+    options = make_parser().read(words)
     client, model = connect(options)
     conversation = Conversation(client, model, options.system_prompt, stats=options.stats)
     return run_dialogue(options.quick, INVITATION, conversation.answer)
+
+
+def make_parser() -> CommandParser:
+    """The parser of the command's words."""
+    parser = CommandParser("octavo chat", "Talk to a running server.")
+    add_server_flags(parser, "MESSAGE")
+    parser.add_argument("--system-prompt", help="the first message, of the role system")
+    return parser
 
 
 class Conversation:

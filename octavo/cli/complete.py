@@ -21,10 +21,7 @@ def complete(words: list[str]) -> int:
         ConfigError: a flag does not fit.
         CommandFailed: the server cannot be reached, or refuses.
     """
-    parser = CommandParser("octavo complete", "Let a running server continue texts.")
-    add_server_flags(parser, "PROMPT")
-    parser.add_argument("--max-tokens", type=int, help="most tokens of a continuation")
-    options = parser.read(words)
+    options = make_parser().read(words)
     client, model = connect(options)
     fields: dict[str, object] = {"model": model}
     if options.max_tokens is not None:
@@ -36,6 +33,14 @@ def complete(words: list[str]) -> int:
             print_stream(events, _pieces, stats=options.stats)
 
     return run_dialogue(options.quick, INVITATION, answer)
+
+
+def make_parser() -> CommandParser:
+    """The parser of the command's words."""
+    parser = CommandParser("octavo complete", "Let a running server continue texts.")
+    add_server_flags(parser, "PROMPT")
+    parser.add_argument("--max-tokens", type=int, help="most tokens of a continuation")
+    return parser
 
 
 def _pieces(event: dict[str, Any]) -> Iterator[str]:

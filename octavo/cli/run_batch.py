@@ -56,7 +56,7 @@ def run_batch(words: list[str]) -> int:
         StartupError: the engine cannot be started.
         CommandFailed: the batch was cut short, or its output cannot be written.
     """
-    options, rest = _parser().read_known(words)
+    options, rest = make_parser().read_known(words)
     engine_args, server_args = read_engine_words(rest)
     if options.url is not None and server_args.host is None:
         server_args.host = options.url
@@ -125,7 +125,8 @@ def _answer(
     return 0
 
 
-def _parser() -> CommandParser:
+def make_parser() -> CommandParser:
+    """The parser of the command's own words."""
     parser = CommandParser(
         "octavo run-batch",
         "Answer a file of OpenAI batch requests without a server.",

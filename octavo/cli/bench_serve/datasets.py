@@ -1,7 +1,7 @@
 """The prompts of a benchmark: random ones, and those of files.
 
-Random prompts are vLLM's for the same seed and tokenizer: runs of consecutive allowed ids from a
-random place, decoded and encoded again until they have the length asked for.
+Prompts of `random` are vLLM's for the same seed and tokenizer: runs of consecutive allowed ids from
+a random place, decoded and encoded again until they have the length asked for.
 
 Runs in: the shell's process. Knows nothing of: servers.
 """
@@ -93,9 +93,8 @@ def _random(options: argparse.Namespace, tokenizer: Tokenizer) -> list[Sample]:
         max(math.ceil(output_len * (1 + output_ratio)), 1) + 1,
         size=count,
     )
-    offsets = draw.integers(0, tokenizer.vocab_size, size=count)
-    special = np.fromiter(tokenizer.special_ids, np.int64)
-    allowed = np.setdiff1d(np.arange(tokenizer.vocab_size), special)
+    offsets = draw.integers(0, tokenizer.base_vocab_size, size=count)
+    allowed = np.setdiff1d(np.arange(tokenizer.base_vocab_size), _named_ids(tokenizer))
     prefix: list[int] = []
     if options.random_prefix_len > 0:
         drawn = allowed[draw.integers(0, len(allowed), size=options.random_prefix_len)].tolist()
@@ -121,7 +120,7 @@ def _prefix_repetition(options: argparse.Namespace, tokenizer: Tokenizer) -> lis
     draw = np.random.default_rng(options.seed)
 
     def ids_of_length(length: int) -> list[int]:
-        drawn = draw.integers(0, tokenizer.vocab_size, size=length).tolist()
+        drawn = draw.integers(0, tokenizer.base_vocab_size, size=length).tolist()
         return _of_length(tokenizer, drawn, length, draw)[1]
 
     samples = []
@@ -134,6 +133,12 @@ def _prefix_repetition(options: argparse.Namespace, tokenizer: Tokenizer) -> lis
     if not options.disable_shuffle:
         random.Random(options.seed).shuffle(samples)
     return samples
+
+
+def _named_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids of the tokens with a role (BOS, EOS, ...), which random prompts do not hold."""
+    ids = (tokenizer.token_to_id(token) for token in tokenizer.special_tokens.values())
+    return [token_id for token_id in ids if token_id is not None]
 
 
 def _of_length(
@@ -150,7 +155,7 @@ def _of_length(
             ids = ids[:length]
         else:
             more: npt.NDArray[np.int64] = draw.integers(
-                0, tokenizer.vocab_size, size=length - len(ids)
+                0, tokenizer.base_vocab_size, size=length - len(ids)
             )
             ids = [*ids, *more.tolist()]
     return text, ids

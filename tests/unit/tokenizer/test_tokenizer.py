@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 from octavo.envs import read_environ
 from octavo.errors import ConfigError, InvalidParameter, StartupError
 from octavo.tokenizer.chat_template import ChatTemplate
+from octavo.tokenizer.loaded_tokenizer import LoadedTokenizer
 from octavo.tokenizer.tokenizer import Tokenizer, load_tokenizer
 from octavo.weights.hub import hub_settings, locate
 
@@ -76,7 +78,7 @@ def test_chats_are_rendered_as_by_transformers(tokenizer: Tokenizer, chat: dict[
 
 
 def test_special_tokens_and_sizes_are_known(tokenizer: Tokenizer) -> None:
-    assert tokenizer.vocab_size == 49152
+    assert tokenizer.vocab_size == tokenizer.base_vocab_size == 49152
     assert (tokenizer.bos_token, tokenizer.bos_token_id) == ("<|im_start|>", 1)
     assert (tokenizer.eos_token, tokenizer.eos_token_id) == ("<|im_end|>", 2)
     assert tokenizer.special_ids == frozenset(range(17))
@@ -85,6 +87,14 @@ def test_special_tokens_and_sizes_are_known(tokenizer: Tokenizer) -> None:
     assert tokenizer.id_to_token(2) == "<|im_end|>"
     assert tokenizer.token_to_id("no such token") is None
     assert tokenizer.id_to_token(10**6) is None
+
+
+def test_added_tokens_are_beyond_the_vocabulary_proper() -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    backend.add_special_tokens(["<extra>"])
+    tokenizer = Tokenizer(LoadedTokenizer(backend), "made")
+    assert (tokenizer.base_vocab_size, tokenizer.vocab_size) == (2, 3)
 
 
 def test_token_bytes_join_to_the_text(tokenizer: Tokenizer) -> None:

@@ -13,7 +13,10 @@ from octavo.cli.bench_serve.command import _check
 from octavo.cli.bench_serve.datasets import load_samples
 from octavo.cli.bench_serve.flags import make_parser
 from octavo.cli.bench_serve.requests import Sample
+from octavo.envs import read_environ
 from octavo.errors import ConfigError
+from octavo.tokenizer.tokenizer import load_tokenizer
+from octavo.weights.hub import hub_settings, locate
 from tests.fakes.byte_tokenizer import ByteTokenizer
 
 
@@ -22,8 +25,11 @@ class AsciiTokenizer(ByteTokenizer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.vocab_size = 128
-        self.special_ids = frozenset({0, 9, 10})
+        self.base_vocab_size = 128
+        self.special_tokens = {"bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+
+    def token_to_id(self, token: str) -> int | None:
+        return {"<bos>": 0, "<eos>": 9, "<pad>": 10}.get(token)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return ([1] if add_special_tokens else []) + list(text.encode())
@@ -49,6 +55,15 @@ def test_random_prompts_have_the_length_asked_for() -> None:
     assert {sample.output_len for sample in samples} == {7}
     assert [sample.request_id for sample in samples] == [f"r-{i}" for i in range(5)]
     assert not {"\0", "\t", "\n"} & set("".join(sample.prompt for sample in samples))
+
+
+def test_random_prompts_are_vllms() -> None:
+    """vLLM 0.32 makes this of seed 1, of this length, with the tokenizer of this model."""
+    path = locate(None, hub_settings(read_environ({})))
+    words = ("--num-prompts", "2", "--random-input-len", "48", "--seed", "1")
+    first, second = load(*words, tokenizer=load_tokenizer(path))
+    assert first.prompt.startswith(" imprisonment prepares nicely torque Cambodialasses")
+    assert (first.prompt_len, second.prompt_len) == (48, 48)
 
 
 def test_random_prompts_depend_on_the_seed_alone() -> None:
