@@ -196,6 +196,7 @@ WRITERS: dict[str, Any] = {
     "openai": _harmony,
     "phi4_mini_json": _list("functools", ""),
     "pythonic": lambda *call: f"[{_python(*call)}]",
+    "qwen2_5_coder": lambda *call: f"```json\n{_envelope(*call)}\n```",
     "qwen3_coder": _qwen3_coder,
     "seed_oss": _seed,
 }
@@ -251,6 +252,29 @@ EXTRA: dict[str, list[Canned]] = {
             [],
         ),
         Canned('{"name": "now"}', '{"name": "now"}', []),
+    ],
+    "qwen2_5_coder": [
+        Canned('{"name": "now", "arguments": {}}', "", [("now", {})]),
+        Canned(
+            '{"name": "now", "arguments": {}}\n{"name": "now", "arguments": {}}',
+            "",
+            [("now", {}), ("now", {})],
+        ),
+        Canned(
+            '```json\n{\n  "name": "now",\n  "arguments": {\n    "a": 1\n  }\n}\n```',
+            "",
+            [("now", {"a": 1})],
+        ),
+        Canned(
+            '<tool_call>\n{"name": "other", "arguments": {}}\n</tool_call>', "", [("other", {})]
+        ),
+        Canned(
+            '```json\n{"name": "Bob", "arguments": {"age": 5}}\n```',
+            '```json\n{"name": "Bob", "arguments": {"age": 5}}\n```',
+            [],
+        ),
+        Canned('```json\n{"a": 1}\n```\nok', '```json\n{"a": 1}\n```\nok', []),
+        Canned('```python\nx = {"a": 1}\n```\n', '```python\nx = {"a": 1}\n```\n', []),
     ],
     "hermes": [
         Canned(

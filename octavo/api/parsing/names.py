@@ -22,6 +22,7 @@ from octavo.api.tool_parsers.kimi_k2 import KIMI_K2
 from octavo.api.tool_parsers.llama3_json import LLAMA3_JSON
 from octavo.api.tool_parsers.minimax_m2 import MINIMAX_M2
 from octavo.api.tool_parsers.mistral import MISTRAL
+from octavo.api.tool_parsers.qwen2_5_coder import QWEN2_5_CODER
 from octavo.api.tool_parsers.qwen3_coder import QWEN3_CODER, SEED_OSS
 from octavo.errors import ConfigError
 from octavo.wording import first_line, shown
@@ -53,6 +54,7 @@ _tool_parsers: dict[str, ToolDefinition] = {
     "openai": HARMONY,
     "phi4_mini_json": FUNCTOOLS,
     "pythonic": pythonic.PYTHONIC,
+    "qwen2_5_coder": QWEN2_5_CODER,
     "qwen3_coder": QWEN3_CODER,
     "qwen3_json": HERMES,
     "qwen3_xml": QWEN3_CODER,

@@ -19,6 +19,7 @@ TOOLS: dict[str, Any] = {"get_weather": CITY, "now": None}
 OWN_FORMAT = [
     "deepseek_v3", "deepseek_v31", "granite", "hermes", "internlm", "jamba", "kimi_k2",
     "llama3_json", "longcat", "mistral", "openai", "phi4_mini_json",
+    "qwen2_5_coder",
 ]  # fmt: skip
 JSON_LIST = ["pythonic", "qwen3_coder", "glm45", "minimax_m2"]
 ONE_CALL = ["kimi_k2", "openai"]
