@@ -249,10 +249,11 @@ class ChatReply:
 
     def _choice(self, index: int, whole: WholeChoice) -> ChatChoice:
         message = ChatMessage(self._role, whole.text)
+        if whole.reasoning or whole.tool_calls:
+            message.content = whole.text or None  # a reply may be that alone
         if whole.reasoning and self._show_reasoning:
             message.reasoning = message.reasoning_content = whole.reasoning
         if whole.tool_calls:
-            message.content = whole.text or None
             message.tool_calls = [
                 ToolCall(call.id, FunctionCall(call.name, call.arguments))
                 for call in whole.tool_calls
