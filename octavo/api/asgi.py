@@ -69,13 +69,13 @@ async def respond(
     content_type: bytes = JSON,
     headers: Headers = (),
 ) -> None:
-    """Sends a complete response."""
+    """Sends a complete response; an empty body has no type."""
     await send(
         {
             "type": "http.response.start",
             "status": status,
             "headers": [
-                (b"content-type", content_type),
+                *([(b"content-type", content_type)] if body else []),
                 (b"content-length", b"%d" % len(body)),
                 *headers,
             ],

@@ -34,6 +34,7 @@ SERVER_ARGS = (
     "--enable-server-load-tracking",
     "--enable-prompt-tokens-details",
     "--enable-request-id-headers",
+    "--enable-tokenizer-info-endpoint",
     "--trust-request-chat-template",
     "--enable-auto-tool-choice",
     "--tool-call-parser=hermes",
