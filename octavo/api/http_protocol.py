@@ -1,6 +1,6 @@
 """uvicorn's HTTP/1.1 connection, made safe against clients that do not mean well.
 
-    too large a head       431, whatever a client pours in
+    too large a head       431, whatever a client pours in, also behind a body (trailers)
     too slow               408: a head must be there in time, a body must not stand still
     not HTTP               400; all three in the API's error shape
     Upgrade: <anything>    ignored, as HTTP says of what a server does not know (uvicorn loses the
@@ -77,7 +77,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._running: RequestResponseCycle | None = None  # the request being answered
         self._reading = _Reading.HEAD
-        self._num_head_bytes = 0
+        self._num_head_bytes = 0  # of a head, and of trailers behind a body
+        self._is_counted = False  # what is being read is nothing else
         self._timer: asyncio.TimerHandle | None = None
 
     # connection
@@ -93,7 +94,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()
-        was_reading = self._reading
+        was_reading, self._is_counted = self._reading, True
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -102,12 +103,14 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(RequestError("The request is not valid HTTP."))
             return
-        if self._reading is _Reading.HEAD:
+        if self._is_counted and self._reading is not _Reading.NOTHING:
             self._num_head_bytes += len(data)
             if self._num_head_bytes > MAX_HEAD_BYTES:
                 message = f"The request's headers are larger than {MAX_HEAD_BYTES} bytes."
                 self._refuse(HeadTooLarge(message))
-            elif self._timer is None:
+                return
+        if self._reading is _Reading.HEAD:
+            if self._timer is None:
                 self._watch()
         elif self._reading is _Reading.BODY:
             self._watch()
@@ -125,11 +128,21 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._reading = _Reading.BODY
+        self._num_head_bytes, self._is_counted = 0, False
         self._unwatch()
         super().on_headers_complete()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._reading is _Reading.HEAD:  # nobody waits for trailers
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._num_head_bytes, self._is_counted = 0, False
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._reading = _Reading.NOTHING
+        self._is_counted = False
         self._unwatch()
         super().on_message_complete()
 

@@ -89,6 +89,55 @@ def test_a_head_without_end_is_cut_off(line: bytes) -> None:
     asyncio.run(main())
 
 
+CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(DATA), DATA)
+
+
+@pytest.mark.parametrize("line", [b"x: " + b"a" * 1000 + b"\r\n", b"a" * 1000])
+@pytest.mark.parametrize("last_chunk", [b"0\r\n", b"5;"], ids=["trailers", "extension"])
+def test_what_follows_a_body_without_end_is_cut_off(line: bytes, last_chunk: bytes) -> None:
+    async def main() -> None:
+        async with running() as (_, address, _), await Connection.open(address) as client:
+            client.writer.write(CHUNKED + last_chunk)
+            answer = asyncio.create_task(client.reader.readexactly(12))
+            for _ in range(2 * MAX_HEAD_BYTES // len(line)):
+                client.writer.write(line)
+                await asyncio.wait([answer], timeout=0.001)
+                if answer.done():
+                    break
+            assert answer.done(), "it may go on for ever"
+            assert await answer in (b"HTTP/1.1 431", b"HTTP/1.1 400")
+
+    asyncio.run(main())
+
+
+def test_trailers_are_no_headers() -> None:
+    async def main() -> None:
+        async with (
+            running(saying("abc")) as (_, address, _),
+            await Connection.open(address) as client,
+        ):
+            client.writer.write(CHUNKED + b"0\r\nContent-Type: text/plain\r\n\r\n")
+            answer = await client.response()
+            assert answer.json["choices"][0]["message"]["content"] == "abc"
+
+    asyncio.run(main())
+
+
+def test_requests_in_one_piece_do_not_add_up_to_a_large_head() -> None:
+    num = 2 * MAX_HEAD_BYTES // len(LIVE)
+
+    async def main() -> None:
+        async with running() as (_, address, _), await Connection.open(address) as client:
+            for _ in range(3):
+                client.writer.write(LIVE * num + LIVE[:20])  # cut within a head
+                await client.writer.drain()
+                client.writer.write(LIVE[20:])
+                for _ in range(num + 1):
+                    assert (await client.response()).status == 200
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(
     "sent", [b"", b"\r\n", LIVE[:20], LIVE + LIVE[:20], POST + b"Content-Length: 100\r\n\r\n{"]
 )
