@@ -52,7 +52,11 @@ TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 
 SERVERS = (
     ServerKind("small", "smollm2", (*CLOSED, *TOOLS, "hermes")),
-    ServerKind("exact", "smollm2", ("--dtype", "float32", "--max-model-len", "2048")),
+    ServerKind(
+        "exact",
+        "smollm2",
+        ("--dtype", "float32", "--max-model-len", "2048", "--enable-tokenizer-info-endpoint"),
+    ),
     # of this size, it writes its calls as bare JSON objects, whatever its template asks for
     ServerKind("coder", "qwen-coder", (*CLOSED, *TOOLS, "llama3_json"), "qwen2.5-coder-0.5b"),
 )

@@ -21,7 +21,11 @@ COMMON: Any = {
 }
 chat_model = OpenAILike(is_chat_model=True, max_tokens=24, **COMMON)
 tool_model = OpenAILike(
-    is_chat_model=True, is_function_calling_model=True, max_tokens=200, **COMMON
+    is_chat_model=True,
+    is_function_calling_model=True,
+    strict=True,  # it tells the server not to keep to the schemas of tools otherwise
+    max_tokens=200,
+    **COMMON,
 )
 HI = [ChatMessage(role="user", content="What is the capital of France?")]
 

@@ -35,7 +35,7 @@ def evaluate(name: str, **model_args: object) -> list[tuple[float, bool]]:
     given = {
         "model": target.model,
         "base_url": f"{target.url}/completions",
-        "tokenizer": FOLDER / "tokenizer",
+        "tokenizer": FOLDER / "tokenizer",  # a remote one is asked instead
         "num_concurrent": 1,
         "max_retries": 1,
         "max_length": 2048,
@@ -71,12 +71,13 @@ def expected() -> list[tuple[float, bool]]:
         if context:
             num_spaces = len(context) - len(context.rstrip())
             cut = len(context) - num_spaces
-            ids = tokenizer.encode(context + continuation)
-            num_context = len(tokenizer.encode(context[:cut]))
+            own = tokenizer.encode(context[:cut])
+            ids = own + tokenizer.encode(context + continuation)[len(own) :]
         else:
             assert tokenizer.bos_token_id is not None
-            ids, num_context = [tokenizer.bos_token_id, *tokenizer.encode(continuation)], 1
-        contexts.append(num_context)
+            own = [tokenizer.bos_token_id]
+            ids = own + tokenizer.encode(continuation)
+        contexts.append(len(own))
         prompts.append(ids)
     llm = LLM(target.model_path, dtype="float32", max_model_len=2048)
     outputs = llm.generate(
@@ -113,9 +114,12 @@ def token_ids() -> None:
     compare(evaluate("ids"))
 
 
-@check("loglikelihood with four requests at a time: the same", "exact")
-def concurrent() -> None:
-    compare(evaluate("concurrent", num_concurrent=4))
+@check(
+    "the same with its remote tokenizer (/tokenizer_info, /tokenize), four requests at a time",
+    "exact",
+)
+def remote_tokenizer() -> None:
+    compare(evaluate("remote", num_concurrent=4, tokenizer_backend="remote"))
 
 
 if __name__ == "__main__":
