@@ -126,6 +126,7 @@ class ChatTemplate:
             # late: Jinja takes 70 ms to load, and text completions never need it
             from jinja2 import TemplateSyntaxError
 
+            from octavo.tokenizer.template_budget import Budget, spending
             from octavo.tokenizer.template_environment import chat_environment
 
             if len(self._sources[name]) > MAX_TEMPLATE_CHARACTERS:  # compiling takes 10 us each
@@ -135,9 +136,10 @@ class ChatTemplate:
                     param="chat_template",
                 )
             try:
-                self._compiled[name] = chat_environment(self._clock).from_string(
-                    self._sources[name]
-                )
+                with spending(Budget()):  # what is constant is computed now
+                    self._compiled[name] = chat_environment(self._clock).from_string(
+                        self._sources[name]
+                    )
             except (TemplateSyntaxError, RecursionError) as error:
                 line = f" in line {error.lineno}" if isinstance(error, TemplateSyntaxError) else ""
                 raise InvalidParameter(
@@ -148,10 +150,10 @@ class ChatTemplate:
 
     def _render(self, name: str, variables: dict[str, Any]) -> str:
         template = self._template(name)
-        from octavo.tokenizer.template_environment import loop_budget  # late, as above
+        from octavo.tokenizer.template_budget import Budget, spending  # late, as above
 
         try:
-            with loop_budget():
+            with spending(Budget()):
                 return template.render(variables)
         except Exception as error:  # a template may fail in as many ways as any program
             raise InvalidParameter(

@@ -26,6 +26,8 @@ EXPECTED = {
     ("get", "/v1/models/{model_id}"),
     ("post", "/v1/chat/completions"),
     ("post", "/v1/chat/completions/batch"),
+    ("post", "/v1/chat/completions/render"),
+    ("post", "/v1/completions/render"),
     ("post", "/v1/completions"),
     ("post", "/invocations"),
     ("post", "/tokenize"),
