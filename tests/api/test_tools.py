@@ -232,6 +232,18 @@ def test_a_format_that_cannot_be_demanded_is_a_list_then() -> None:
     run(test, listed, parser="pythonic")
 
 
+def test_the_operator_may_keep_the_arguments_of_loose_tools() -> None:
+    server = ServerConfig(enable_auto_tool_choice=True, tool_strict_level="parameter")
+
+    async def test(api: Api) -> None:
+        loose = [tool("add", SUM, strict=False)]
+        await both(api, tools=loose, tool_choice="required")
+        assert matches(grammar_of(api.core.added[-1]), ADD)
+        assert not matches(grammar_of(api.core.added[-1]), ADD.replace("1", '"one"'))
+
+    run(test, ADD, server=server)
+
+
 def test_loose_tools_may_be_called_with_anything() -> None:
     async def test(api: Api) -> None:
         schema = {"type": "object", "properties": {"a": {"not": {}}}}

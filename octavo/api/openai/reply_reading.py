@@ -238,7 +238,10 @@ class ReadingPlan:
             )
         name = choice.name if isinstance(choice, NamedChoice) else None
         tools = [tool for tool in self._called if name is None or tool.name == name]
-        self._forced = self._forced_calls(tools, keeps=lambda tool: tool.strict is not False)
+        keeps_all = self._settings.strict_level == "parameter"
+        self._forced = self._forced_calls(
+            tools, keeps=lambda tool: keeps_all or tool.strict is not False
+        )
         return StructuredOutputsParams(
             structural_tag=self._forced.structural_tag,
             origin="tools",
