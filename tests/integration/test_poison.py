@@ -168,7 +168,7 @@ REFUSED = {
         "Say it as a user", path=CHAT, messages=[{"role": "system", "content": "x"}]
     ),
     "template without end": refused(
-        "loops over range",
+        "builds more than",
         path=CHAT,
         messages=user("x"),
         chat_template_kwargs={"spin": 10**12},
