@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema
+import pytest
 
 from tests.integration.crowd import Client, ask, request_bytes
 from tests.integration.replies import CHAT, user
-from tests.integration.server import Server
+from tests.integration.server import Server, serving
 
 SUBJECTS = (
     "a lighthouse", "the sea", "my grandmother's kitchen", "rain in the city", "a broken clock",
@@ -187,3 +188,95 @@ def test_with_a_json_schema(live: Server) -> None:
     assert len(ended) > 25
     for each in ended:
         jsonschema.validate(json.loads(each["message"]["content"]), PERSON)
+
+
+PLACE = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "far": {"type": "boolean"}},
+    "required": ["name", "far"],
+    "additionalProperties": False,
+}
+RATING = {"type": "object", "properties": {"stars": {"enum": [1, 2, 3]}}, "required": ["stars"]}
+SCHEMAS = {"place": PLACE, "rate": RATING}
+TOOLS = [
+    {"type": "function", "function": {"name": name, "parameters": schema}}
+    for name, schema in SCHEMAS.items()
+]
+#: a reply begins with reasoning, up to the first full stop: any model does that
+PLUGIN = """
+from octavo.api.parsing.definition import Opening, ReasoningFormat
+from octavo.api.parsing.names import register_reasoning_parser
+
+register_reasoning_parser(
+    "first_sentence",
+    ReasoningFormat(begin=("<think>",), end=(".",), opening=Opening.REASONING),
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def calling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that reads calls."""
+    flags = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
+    short = ("--structured-outputs-config.disable_any_whitespace", "true")
+    with serving(tmp_path_factory.mktemp("calling") / "log", *flags, *short) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def thinking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that takes the first sentence of every reply for reasoning."""
+    folder = tmp_path_factory.mktemp("thinking")
+    (folder / "plugin.py").write_text(PLUGIN)
+    flags = ("--reasoning-parser-plugin", str(folder / "plugin.py"))
+    with serving(folder / "log", "--reasoning-parser", "first_sentence", *flags) as server:
+        yield server
+
+
+def test_with_tools(calling: Server) -> None:
+    """A call is demanded, of any tool or of one, or only offered."""
+    named = {"type": "function", "function": {"name": "place"}}
+    choices = ("required", named, "auto")
+
+    def make(number: int) -> dict[str, Any]:
+        return {
+            "tools": TOOLS,
+            "tool_choice": choices[number % 3],
+            "parallel_tool_calls": False,
+            "max_tokens": 64 if number % 3 < 2 else 16,
+            "logprobs": number % 5 == 0,
+        }
+
+    num_whole = 0
+    for number, each in enumerate(replies(calling, make)):
+        calls = each["message"].get("tool_calls", [])
+        if number % 3 == 2:
+            continue
+        assert "content" not in each["message"]
+        if each["finish_reason"] != "length":
+            (call,) = calls
+            jsonschema.validate(json.loads(call["arguments"]), SCHEMAS[call["name"]])
+            assert number % 3 == 0 or call["name"] == "place"
+            assert each["finish_reason"] == ("stop" if number % 3 else "tool_calls")
+            num_whole += 1
+    assert num_whole > 20
+
+
+def test_with_reasoning(thinking: Server) -> None:
+    """With it stop strings, log-probabilities, or a schema that begins where reasoning ends."""
+    schema = {"structured_outputs": {"json": PLACE, "disable_any_whitespace": True}}
+    kinds: tuple[dict[str, Any], ...] = ({"stop": [" and"]}, {"logprobs": True}, schema, {})
+
+    def make(number: int) -> dict[str, Any]:
+        return {"max_tokens": 40, **kinds[number % 4]}
+
+    num_both = num_objects = 0
+    for number, each in enumerate(replies(thinking, make)):
+        message = each["message"]
+        num_both += bool(message.get("reasoning") and message.get("content"))
+        assert message.get("reasoning") == message.get("reasoning_content")
+        if number % 4 == 2 and each["finish_reason"] == "stop":
+            jsonschema.validate(json.loads(message["content"]), PLACE)
+            num_objects += 1
+    assert num_both > 25
+    assert num_objects > 3
