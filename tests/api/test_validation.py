@@ -203,6 +203,8 @@ def test_bodies_over_the_limit_are_413() -> None:
         ("POST", f"{CHAT}/batch", {"messages": [[{"role": "user", "content": "x"}]]}),
         ("POST", "/invocations", {"messages": [{"role": "user", "content": "x"}]}),
         ("POST", "/invocations", {"prompt": "x"}),
+        ("POST", f"{CHAT}/render", {"messages": [{"role": "user", "content": "x"}]}),
+        ("POST", "/v1/completions/render", {"prompt": "x"}),
     ],
 )
 def test_c16_a_wrong_model_is_404_and_an_empty_one_is_fine(

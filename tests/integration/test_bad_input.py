@@ -68,6 +68,8 @@ def test_c10_all_prompt_logprobs(live: Server, path: str) -> None:
         ("/v1/chat/completions/batch", {"messages": [user("hi")]}),
         ("/invocations", {"messages": user("hi")}),
         ("/invocations", {"prompt": "hi"}),
+        ("/v1/chat/completions/render", {"messages": user("hi")}),
+        ("/v1/completions/render", {"prompt": "hi"}),
     ],
 )
 def test_c16_a_model_that_is_not_served(live: Server, path: str, content: dict[str, Any]) -> None:
@@ -97,7 +99,8 @@ def test_c16_no_other_route_takes_a_model(live: Server) -> None:
         and has_model(method["requestBody"]["content"]["application/json"]["schema"])
     }
     plain = {"/tokenize", "/detokenize", "/invocations"}
-    assert found == {CHAT, COMPLETIONS, "/v1/chat/completions/batch"} | plain
+    renders = {f"{CHAT}/render", f"{COMPLETIONS}/render"}
+    assert found == {CHAT, COMPLETIONS, f"{CHAT}/batch"} | plain | renders
 
 
 def test_c16_a_model_that_is_not_there(live: Server) -> None:
