@@ -70,6 +70,7 @@ class ChatTemplate:
         documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
+        null_content: bool = False,
         **kwargs: Any,
     ) -> str:
         """The prompt's text, special tokens spelled out.
@@ -80,6 +81,8 @@ class ChatTemplate:
             documents: for templates that quote them.
             add_generation_prompt: end with the header of the answer.
             continue_final_message: end inside the last message instead of closing it.
+            null_content: messages with tool calls and no text have the content `none`, which
+                some templates ask for; transformers leaves fields of that value out.
             kwargs: more variables; they win over special tokens.
 
         Raises:
@@ -95,6 +98,10 @@ class ChatTemplate:
             )
         name = self._name_for(tools)
         conversation = [_plain_message(message) for message in messages]
+        if null_content:
+            for message in conversation:
+                if message.get("tool_calls") and not message.get("content"):
+                    message["content"] = None
         continued = self._mark_end(conversation, name) if continue_final_message else None
         text = self._render(
             name,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.conformance.template_oracle import compare_on_random_chats, fixed_clock
+from octavo.api.openai.tool_history import ToolCallForm, tool_call_form
+from tests.conformance.template_oracle import chat_template, compare_on_random_chats, fixed_clock
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
 
@@ -27,3 +28,10 @@ def test_the_templates_of_the_packages_are_there() -> None:
 def test_random_chats_are_rendered_as_by_transformers() -> None:
     num_taken = compare_on_random_chats(SOURCES)
     assert [name for name, count in num_taken.items() if count < 15] == []
+
+
+def test_past_tool_calls_are_shown_by_templates_that_can() -> None:
+    forms = {name: tool_call_form(chat_template(source).render) for name, source in SOURCES.items()}
+    assert forms["DeepSeek-V3"] == ToolCallForm(as_text=True, needs_null=True)
+    assert forms["llama.cpp-meetkai-functionary-medium-v3.2"] == ToolCallForm(as_text=True)
+    assert forms["Qwen3"] == ToolCallForm()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from octavo.api.openai.messages import prepare_messages
+from octavo.api.openai.tool_history import ToolCallForm, tool_call_form
 from octavo.errors import InvalidParameter, PromptTooLong, RequestError
 
 NO_TEMPLATE = (
@@ -26,6 +27,7 @@ _RESERVED = frozenset(
         "documents",
         "add_generation_prompt",
         "continue_final_message",
+        "null_content",
         "chat_template",
         "tokenize",
     }
@@ -91,7 +93,9 @@ class ChatPrompt:
         self._trust_request_template = trust_request_template
         self._default_kwargs = dict(default_kwargs)
         self._max_pieces = max_pieces
-        self._keeps_parts: bool | None = None  # of the server's template, found at first use
+        # of the server's template, found at first use
+        self._keeps_parts: bool | None = None
+        self._form: ToolCallForm | None = None
 
     def render(self, request: ChatFields, **variables: Any) -> str:
         """The prompt's text.
@@ -119,6 +123,11 @@ class ChatPrompt:
         messages = prepare_messages(
             request.messages, keep_parts=has_parts and self._keep_parts(template)
         )
+        if any("tool_calls" in message for message in messages):
+            form = self._tool_call_form(template)
+            messages = form.apply(messages)
+            if form.needs_null:
+                kwargs["null_content"] = True
         return template.render(
             messages,
             tools=request.tools or None,
@@ -156,6 +165,13 @@ class ChatPrompt:
         if self._template is None:
             raise InvalidParameter(NO_TEMPLATE, param="messages")
         return self._template
+
+    def _tool_call_form(self, template: Template) -> ToolCallForm:
+        if template is not self._template:
+            return tool_call_form(template.render)
+        if self._form is None:
+            self._form = tool_call_form(template.render)
+        return self._form
 
     def _keep_parts(self, template: Template) -> bool:
         if self._content_format != "auto":
