@@ -90,7 +90,8 @@ class Pair:
 
 
 def encoded(tokenizer: Any, context: str, continuation: str) -> tuple[list[int], list[int]]:
-    """As lm-eval's `_encode_pair`: spaces move over, the whole is encoded once and cut."""
+    """As lm-eval's `_encode_pair`: spaces move over; the context has its own tokens, also where
+    those of the whole text reach over the boundary."""
     if not context:
         ids = tokenizer(continuation, add_special_tokens=False)["input_ids"]
         return [tokenizer.bos_token_id], ids
@@ -98,8 +99,8 @@ def encoded(tokenizer: Any, context: str, continuation: str) -> tuple[list[int],
     if spaces:
         context, continuation = context[:-spaces], context[-spaces:] + continuation
     whole = tokenizer(context + continuation, add_special_tokens=False)["input_ids"]
-    num_context = len(tokenizer(context, add_special_tokens=False)["input_ids"])
-    return whole[:num_context], whole[num_context:]
+    own = tokenizer(context, add_special_tokens=False)["input_ids"]
+    return own, whole[len(own) :]
 
 
 @pytest.fixture(scope="module")
