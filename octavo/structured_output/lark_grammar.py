@@ -17,9 +17,17 @@ from octavo.wording import first_line, shown
 _LARK = re.compile(r"^\s*(%llguidance\b|\??start\b[^:\n]*:)", re.MULTILINE)
 
 
+#: the library follows at most 2,000 rules at the same time
+_MAX_CHOICES_AS_RULES = 1_000
+
+
 def choice_grammar(choices: Sequence[str]) -> str:
-    """One of some texts."""
-    return "start: " + " | ".join(map(quoted, choices))
+    """One of some texts; many are one terminal, which takes longer to compile when they share long
+    beginnings."""
+    texts = " | ".join(map(quoted, choices))
+    if len(choices) > _MAX_CHOICES_AS_RULES:
+        return f"start: CHOICE\nCHOICE: {texts}"
+    return f"start: {texts}"
 
 
 def any_grammar(text: str, field: str) -> str:

@@ -23,6 +23,15 @@ def test_a_choice_is_one_of_the_texts_and_nothing_else(choice: str) -> None:
     assert not matches(grammar, choice + "x")
 
 
+@pytest.mark.parametrize("num", [1000, 1001, 15_000])
+def test_there_may_be_thousands_of_choices(num: int) -> None:
+    choices = [f"{'ab'[n % 2]}{n}" for n in range(num)]
+    grammar = lark(choice_grammar(choices))
+    assert all(matches(grammar, choice) for choice in (choices[0], choices[1], choices[-1]))
+    assert not matches(grammar, "a1")
+    assert not matches(grammar, choices[-1] + "x")
+
+
 def test_gbnf_of_llama_cpp_is_read() -> None:
     text = 'root ::= "SELECT " col (", " col)* # a comment\ncol ::= [a-c]+ | "*"'
     grammar = lark(any_grammar(text, "grammar"))
