@@ -93,11 +93,20 @@ async def gaps(port: int, num_streams: int, bodies: list[dict[str, Any]]) -> lis
     return [gap for stream in streams for gap in stream.gaps_s(begin_s, end_s)]
 
 
+def percentile(values: list[float]) -> float:
+    """The 99th."""
+    return sorted(values)[int(len(values) * 0.99)]
+
+
 def shown(values: list[float]) -> str:
     """Middle, 99th percentile and largest, in milliseconds."""
-    ordered = sorted(values)
-    middle, high = statistics.median(ordered), ordered[int(len(ordered) * 0.99)]
-    return f"median {middle * 1e3:.1f}, p99 {high * 1e3:.1f}, max {ordered[-1] * 1e3:.1f} ms"
+    middle, high = statistics.median(values), percentile(values)
+    return f"median {middle * 1e3:.1f}, p99 {high * 1e3:.1f}, max {max(values) * 1e3:.1f} ms"
+
+
+def rounds(ratios: list[float]) -> str:
+    """Of all rounds, the middle first."""
+    return f"{statistics.median(ratios):.2f} ({', '.join(f'{r:.2f}' for r in sorted(ratios))})"
 
 
 def main() -> None:
@@ -118,6 +127,7 @@ def main() -> None:
                 ratios.append(bound / plain)
                 print(f"plain {plain:.0f}, constrained {bound:.0f} tokens/s: {bound / plain:.3f}")
         print(f"constrained / plain: median {statistics.median(ratios):.3f}")
+        p99, largest = list[float](), list[float]()
         for number in range(args.rounds):
             base = number * args.schemas
             bodies = [
@@ -131,6 +141,9 @@ def main() -> None:
             during = asyncio.run(gaps(port, 8, with_schemas))
             print(f"gaps while {args.schemas} plain requests come:  {shown(without)}")
             print(f"gaps while {args.schemas} schemas are compiled: {shown(during)}")
+            largest.append(max(during) / max(without))
+            p99.append(percentile(during) / percentile(without))
+        print(f"gaps, schemas / plain: p99 {rounds(p99)}; largest {rounds(largest)}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from octavo.config.engine import CacheConfig, SchedulerConfig
 from octavo.core.engine_core import EngineCore
 from octavo.errors import ConfigError, StartupError
 from octavo.messages.engine import EngineCoreOutput, FinishReason
+from octavo.messages.grammar import Grammar
+from octavo.structured_output.request_grammars import RequestGrammars
+from octavo.structured_output.vocabulary import byte_vocabulary
 from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_executor import FakeExecutor, solo_output
+from tests.fakes.fake_grammars import FakeBackend
 from tests.fakes.requests import core_request
 
 
@@ -226,3 +231,32 @@ def test_prompts_that_are_not_looked_up_are_not_counted() -> None:
     core = EngineCore(engine_config(cache=CacheConfig(enable_prefix_caching=False)), FakeExecutor())
     core.add_request(core_request("a", list(range(40)), max_tokens=1))
     assert prefix_counts(core) == (0, 0)
+
+
+def test_plain_requests_have_a_token_in_every_step_while_grammars_are_compiled() -> None:
+    """Counted in steps, so that it holds on any machine: no step waits for a compile, and none is
+    without a token for everybody who runs."""
+    backend = FakeBackend()
+    backend.gate.clear()
+    grammars = RequestGrammars(lambda vocabulary: backend)
+    core = EngineCore(engine_config(), FakeExecutor(), structured_output=grammars)
+    core.set_vocabulary(byte_vocabulary())
+    plain = [core_request(f"plain {n}", [n, 2, 3], max_tokens=40) for n in range(8)]
+    for request in plain:
+        core.add_request(request)
+    for number in range(300):
+        asking = core_request(f"grammar {number}", [number, 5], max_tokens=1)
+        grammar = Grammar("lark", f"grammar {number}")
+        core.add_request(msgspec.structs.replace(asking, grammar=grammar))
+    for _ in range(40):
+        said = core.step()
+        assert said is not None
+        assert {output.request_id for output in said.outputs} == {r.request_id for r in plain}
+    assert core.num_unfinished_requests == 300
+    backend.gate.set()
+    ended = set()
+    while core.has_work:
+        said = core.step()
+        ended |= {output.request_id for output in (said.outputs if said else ())}
+    assert len(ended) == len(backend.compiled) == 300
+    core.shutdown()
