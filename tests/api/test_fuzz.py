@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from octavo.api.json_cost import MAX_KEYS, MAX_VALUES
 from octavo.api.openai.tokenize import MAX_DETOKENIZED
+from octavo.api.parsing.factory import ModelTexts, reply_parsers
 from octavo.config.server import ServerConfig
 from octavo.tokenizer.chat_template import ChatTemplate
 from tests.fakes.api import serving
@@ -76,6 +77,8 @@ TEMPLATE = """
 {%- if add_generation_prompt %}assistant:{% endif -%}
 {{ effort | default("") }}{{ reasoning_effort | default("") }}
 """
+#: replies are read for everything
+PARSERS = reply_parsers(tool_name="hermes", reasoning_name="think", model=ModelTexts())
 
 
 @functools.cache
@@ -140,6 +143,23 @@ def messages() -> st.SearchStrategy[Any]:
     return st.lists(st.one_of(message, message, hostile), min_size=1, max_size=3)
 
 
+def tools() -> st.SearchStrategy[Any]:
+    schema = st.one_of(
+        st.just({"type": "object", "properties": {"a": {"type": "integer"}}}), hostile
+    )
+    function = st.fixed_dictionaries(
+        {"name": st.one_of(st.sampled_from(["f", "g", "h"]), hostile)},
+        optional={"parameters": schema, "strict": st.one_of(st.booleans(), hostile)},
+    )
+    tool = st.fixed_dictionaries({"function": st.one_of(function, function, hostile)})
+    return st.lists(st.one_of(tool, tool, tool, hostile), max_size=3)
+
+
+def choices() -> st.SearchStrategy[Any]:
+    named = st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": st.just("f")})})
+    return st.one_of(st.sampled_from(["auto", "none", "required", None]), named, hostile)
+
+
 def prompts() -> st.SearchStrategy[Any]:
     ids = st.lists(st.one_of(st.integers(0, 263), st.integers(-1, 300), hostile), max_size=6)
     texts = st.text(max_size=12)
@@ -154,9 +174,12 @@ def post(path: str, *bodies: bytes) -> None:
 
     async def main() -> None:
         async with serving(
-            ServerConfig(trust_request_chat_template=True, dev_mode=True),
+            ServerConfig(
+                trust_request_chat_template=True, dev_mode=True, enable_auto_tool_choice=True
+            ),
             template=make_template(TEMPLATE),
             make_template=make_template,
+            parsers=PARSERS,
         ) as api:
             for body in bodies:
                 check(await api.client.post(path, body), body)
@@ -354,6 +377,15 @@ def test_any_chat_body_is_answered_or_refused(data: st.DataObject) -> None:
         "/v1/chat/completions",
         *data.draw(several("ChatCompletionRequest", messages=messages(), n=st.integers(1, 3))),
     )
+
+
+@FUZZ
+@given(st.data())
+def test_any_tools_are_answered_or_refused(data: st.DataObject) -> None:
+    fields = {"tools": tools(), "tool_choice": choices(), "parallel_tool_calls": st.booleans()}
+    said = st.just([{"role": "user", "content": "<tool_call>\n{"}])
+    bodies = several("ChatCompletionRequest", messages=said, **fields)
+    post("/v1/chat/completions", *data.draw(bodies))
 
 
 @FUZZ

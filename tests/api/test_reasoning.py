@@ -201,3 +201,16 @@ def test_marks_that_are_special_tokens_are_seen_and_not_shown() -> None:
             assert api.core.added[-1].sampling_params.skip_special_tokens is False
 
     asyncio.run(main())
+
+
+def test_a_batch_counts_the_reasoning_of_all_its_conversations() -> None:
+    async def test(api: Api) -> None:
+        single = (await api.client.chat()).json["usage"]["completion_tokens_details"]
+        conversation = [{"role": "user", "content": "hi"}]
+        answer = await api.client.post(
+            "/v1/chat/completions/batch", {"messages": [conversation, conversation]}
+        )
+        details = answer.json["usage"]["completion_tokens_details"]
+        assert details["reasoning_tokens"] == 2 * single["reasoning_tokens"] > 0
+
+    run(test)

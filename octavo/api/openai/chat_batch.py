@@ -22,6 +22,7 @@ from octavo.api.openai.protocol import (
     HAS_ITEMS,
     ChatCompletionRequest,
     ChatCompletionResponse,
+    CompletionTokensDetails,
     Messages,
     PromptTokensDetails,
     Usage,
@@ -189,4 +190,9 @@ def _total(usages: Sequence[Usage]) -> Usage:
     shown = [d for d in details if isinstance(d, PromptTokensDetails)]
     if shown:
         total.prompt_tokens_details = PromptTokensDetails(sum(d.cached_tokens for d in shown))
+    reasoning = [usage.completion_tokens_details for usage in usages]
+    counted = [d for d in reasoning if isinstance(d, CompletionTokensDetails)]
+    if counted:
+        num_tokens = sum(d.reasoning_tokens for d in counted)
+        total.completion_tokens_details = CompletionTokensDetails(num_tokens)
     return total
