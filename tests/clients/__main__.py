@@ -1,7 +1,7 @@
 """`make test-clients`: every client in its own environment against running servers.
 
     python -m tests.clients --only openai3 litellm --server small
-    python -m tests.clients --write           # and the table of docs/clients.md
+    python -m tests.clients --write     # the table of docs/clients.md, from the kept results
 
 Environments are made one at a time, on first use, under `.cache/clients`; a result is kept beside
 the environment. Ends with 1 if anything failed.
@@ -36,7 +36,9 @@ def arguments() -> argparse.Namespace:
         metavar="CLIENT=FOLDER",
         help="use this virtual environment as it is (vllm needs 3 GB otherwise)",
     )
-    parser.add_argument("--write", action="store_true", help="write the table of docs/clients.md")
+    parser.add_argument(
+        "--write", action="store_true", help="write docs/clients.md from the kept results and leave"
+    )
     parser.add_argument("--list", action="store_true", help="list the clients and leave")
     return parser.parse_args()
 
@@ -47,6 +49,9 @@ def main() -> int:
     chosen = [client for client in CLIENTS if client.name in args.only]
     if args.list:
         print(*(f"{client.name:14} {client.title}" for client in chosen), sep="\n")
+        return 0
+    if args.write:
+        write_page({client.name: load(CACHE / client.name) for client in CLIENTS})
         return 0
     existing = dict(pair.split("=", 1) for pair in args.environment)
     environments, results = {}, []
@@ -68,8 +73,6 @@ def main() -> int:
         folder = environments[client.name].folder
         save([*(r for r in load(folder) if r.server not in fresh), *own], folder)
     print_table(results)
-    if args.write:
-        write_page({client.name: load(CACHE / client.name) for client in CLIENTS})
     return 1 if any(result.failed for result in results) or not results else 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 
-from tests.clients.catalogue import CLIENTS, ROOT, Client
+from tests.clients.catalogue import CLIENTS, ROOT, SERVERS, Client
 from tests.clients.running import Result
 
 PAGE = ROOT / "docs" / "clients.md"
@@ -47,9 +47,14 @@ def write_page(results: Mapping[str, Sequence[Result]]) -> None:
 
 
 def _row(client: Client, results: Sequence[Result]) -> str:
-    proved = [f"{one['check']} ({result.server})" for result in results for one in result.checks]
-    dates = max(result.date for result in results)
-    return f"| {client.title} | {_versions(results[0])}<br>{dates} | {'<br>'.join(proved)} |\n"
+    names = [kind.name for kind in SERVERS]
+    sentence_to_servers: dict[str, list[str]] = {}
+    for result in sorted(results, key=lambda result: names.index(result.server)):
+        for one in result.checks:
+            sentence_to_servers.setdefault(one["check"], []).append(result.server)
+    proved = [f"{check} ({', '.join(on)})" for check, on in sentence_to_servers.items()]
+    date = max(result.date for result in results)
+    return f"| {client.title} | {_versions(results[0])}<br>{date} | {'<br>'.join(proved)} |\n"
 
 
 def _versions(result: Result) -> str:

@@ -128,6 +128,7 @@ check(
     const called = [];
     const runner = client.chat.completions.runTools({
       messages: asked,
+      stop: ["\n"], // or it repeats its calls until max_tokens
       tools: [
         {
           type: "function",
