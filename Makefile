@@ -1,6 +1,6 @@
 # Octavo. `make serve` and `make test` set up everything they need; `make help` lists the rest.
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-oracle test-models test-templates test-clients fuzz-api fidelity check format native wheel clean distclean bench-peers
+.PHONY: help serve test test-isa test-oracle test-models test-templates test-clients fuzz-api fidelity check format native wheel clean distclean bench-peers
 .DELETE_ON_ERROR:
 
 ARGS ?=
@@ -20,6 +20,10 @@ serve: $(VENV)/.ready ## set up, then serve SmolLM2-135M-Instruct on 127.0.0.1:8
 
 test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need no torch
 	@$(PY) -m pytest $(TIERS) $(ARGS)
+
+test-isa: $(VENV)/.ready ## cross-build for aarch64 and test it emulated (Debian or Ubuntu; about 10 minutes)
+	@sh scripts/aarch64.sh build/aarch64
+	@sh scripts/test-aarch64.sh build/aarch64 $(ARGS)
 
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
 	@$(ORACLE)/bin/python -m pytest tests/conformance -rP $(ARGS)

@@ -18,7 +18,7 @@ extern "C" {
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
 OV_API int ov_abi_version(void);
-OV_API const char* ov_isa_name(void); /* scalar, avx2, avx512_vnni, avx512_bf16, amx */
+OV_API const char* ov_isa_name(void); /* docs/isa.md lists the levels */
 OV_API const char* ov_last_error(void);
 OV_API size_t ov_sizeof(const char* struct_name); /* for the mirror test; 0: unknown */
 
@@ -121,7 +121,8 @@ enum ov_op {
   OV_OP_ACT,         /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
   OV_OP_ACT_MUL,     /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
   OV_OP_SOFT_CAP,    /* in place: f0 * tanh(in0 / f0) */
-  OV_OP_LM_HEAD,     /* sample segment: out0[L,V] f32 = in0 W0^T */
+  OV_OP_LM_HEAD,     /* sample segment: out0[L,V] f32 = in0 W0^T; i1 = 1: rows that are decided by their largest logit
+                         alone need not be written, if all rows of a chunk are */
   OV_OP_PENALIZE,    /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */
   OV_OP_MASK,        /* sample segment, in place: allowed-token bit masks, -inf elsewhere */
   OV_OP_LOGITS_HOOK, /* sample segment, in place: ov_sampling.logits_hook, if there is one, on the calling thread */

@@ -1,8 +1,8 @@
 // Sixty-four byte codes (a quad: 4 k values x 16 columns) and their dot product with int8 activations.
 //
 // Dot<Bits> sums code * activation over quads into sixteen int32 lanes, exactly: vpdpbusd on AVX-512, vpmaddubsw on
-// AVX2 (whose int16 sums are widened before they can overflow; eight-bit codes go through the sign trick), plain
-// integers elsewhere. Knows nothing of: weights' layout, scales.
+// AVX2 (whose int16 sums are widened before they can overflow; eight-bit codes go through the sign trick), SDOT or USDOT
+// on aarch64, plain integers elsewhere. Knows nothing of: weights' layout, scales.
 #pragma once
 
 #include <utility>
@@ -31,10 +31,13 @@ OV_ALWAYS_INLINE void unroll(F&& f) {
   call_each(f, std::make_integer_sequence<int, N>{});
 }
 
-// Width of codes as Dot tells them apart: only vpmaddubsw cares, and fewer kinds of kernels compile faster.
+// Width of codes as Dot tells them apart: vpmaddubsw cares, and SDOT whether codes are signed numbers as they are. Fewer
+// kinds of kernels compile faster.
 constexpr int dot_bits(int bits) {
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
   return bits;
+#elif defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
+  return bits < 8 ? 6 : 8;
 #else
   return bits * 0 + 8;
 #endif
@@ -156,6 +159,70 @@ struct Dot<8> {
     hi = _mm256_add_epi32(hi, pairs(w.hi, act));
   }
   OV_ALWAYS_INLINE Lanes finish() const { return {_mm256_cvtepi32_ps(lo), _mm256_cvtepi32_ps(hi)}; }
+};
+
+#elif defined(__ARM_FEATURE_DOTPROD)
+
+struct Bytes {
+  uint8x16_t a, b, c, d;
+};
+OV_ALWAYS_INLINE Bytes load_bytes(const uint8_t* p) {
+  return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)};
+}
+OV_ALWAYS_INLINE void store_bytes(uint8_t* p, Bytes x) {
+  vst1q_u8(p, x.a);
+  vst1q_u8(p + 16, x.b);
+  vst1q_u8(p + 32, x.c);
+  vst1q_u8(p + 48, x.d);
+}
+OV_ALWAYS_INLINE Bytes low_nibbles(Bytes a) {
+  const uint8x16_t mask = vdupq_n_u8(0x0f);
+  return {vandq_u8(a.a, mask), vandq_u8(a.b, mask), vandq_u8(a.c, mask), vandq_u8(a.d, mask)};
+}
+OV_ALWAYS_INLINE Bytes high_nibbles(Bytes a) {
+  return {vshrq_n_u8(a.a, 4), vshrq_n_u8(a.b, 4), vshrq_n_u8(a.c, 4), vshrq_n_u8(a.d, 4)};
+}
+template <int Mask, int At>
+OV_ALWAYS_INLINE uint8x16_t add_high_bits_quarter(uint8x16_t low, uint8x16_t high) {
+  uint8x16_t moved = high;
+  if constexpr (At < 4) moved = vshlq_n_u8(moved, 4 - At);
+  if constexpr (At > 4) moved = vshrq_n_u8(moved, At - 4);
+  return vorrq_u8(low, vandq_u8(moved, vdupq_n_u8(Mask << 4)));
+}
+template <int Mask, int At>
+OV_ALWAYS_INLINE Bytes add_high_bits(Bytes low, Bytes high) {
+  return {add_high_bits_quarter<Mask, At>(low.a, high.a), add_high_bits_quarter<Mask, At>(low.b, high.b),
+          add_high_bits_quarter<Mask, At>(low.c, high.c), add_high_bits_quarter<Mask, At>(low.d, high.d)};
+}
+
+// Codes of eight bits are value + 128. USDOT takes them as they are; SDOT takes the value, and then the offset is in.
+template <int Bits>
+struct Dot {
+  static constexpr bool kIsValue = Bits == dot_bits(8) && dot_bits(8) != dot_bits(4);
+  int32x4_t a, b, c, d;
+  OV_ALWAYS_INLINE void start(const int32_t* offset) { a = b = c = d = vdupq_n_s32(kIsValue ? 0 : *offset); }
+  template <int Lane>
+  static OV_ALWAYS_INLINE int32x4_t four(int32x4_t sum, uint8x16_t w, int8x16_t act) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    return vusdotq_laneq_s32(sum, w, act, Lane);
+#else
+    if constexpr (kIsValue) w = veorq_u8(w, vdupq_n_u8(0x80));
+    return vdotq_laneq_s32(sum, vreinterpretq_s8_u8(w), act, Lane);
+#endif
+  }
+  // Activations of four quads are one register, read again from the first-level cache at most.
+  template <int Quad>
+  OV_ALWAYS_INLINE void step(Bytes w, const int8_t* quad) {
+    constexpr int kLane = Quad % 4;
+    const int8x16_t act = vld1q_s8(quad - 4 * kLane);
+    a = four<kLane>(a, w.a, act);
+    b = four<kLane>(b, w.b, act);
+    c = four<kLane>(c, w.c, act);
+    d = four<kLane>(d, w.d, act);
+  }
+  OV_ALWAYS_INLINE Lanes finish() const {
+    return {vcvtq_f32_s32(a), vcvtq_f32_s32(b), vcvtq_f32_s32(c), vcvtq_f32_s32(d)};
+  }
 };
 
 #else

@@ -85,6 +85,70 @@ inline Lanes load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(q)), _mm256_cvtph_ps(_mm_loadu_si128(q + 1))};
 }
 
+#elif defined(__ARM_FEATURE_DOTPROD)
+
+struct IntLanes {
+  int32x4_t a, b, c, d;
+};
+
+inline IntLanes set1_int(int32_t x) {
+  const int32x4_t v = vdupq_n_s32(x);
+  return {v, v, v, v};
+}
+inline IntLanes load_int(const void* p) {
+  const int32_t* q = static_cast<const int32_t*>(p);
+  return {vld1q_s32(q), vld1q_s32(q + 4), vld1q_s32(q + 8), vld1q_s32(q + 12)};
+}
+inline void store_int(void* p, IntLanes x) {
+  int32_t* q = static_cast<int32_t*>(p);
+  vst1q_s32(q, x.a);
+  vst1q_s32(q + 4, x.b);
+  vst1q_s32(q + 8, x.c);
+  vst1q_s32(q + 12, x.d);
+}
+inline IntLanes load_int8(const int8_t* p) {
+  const int8x16_t bytes = vld1q_s8(p);
+  const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+  return {vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)};
+}
+inline IntLanes operator+(IntLanes a, IntLanes b) {
+  return each<IntLanes>([](auto x, auto y) { return vaddq_s32(x, y); }, a, b);
+}
+inline IntLanes operator&(IntLanes a, IntLanes b) {
+  return each<IntLanes>([](auto x, auto y) { return vandq_s32(x, y); }, a, b);
+}
+inline IntLanes operator|(IntLanes a, IntLanes b) {
+  return each<IntLanes>([](auto x, auto y) { return vorrq_s32(x, y); }, a, b);
+}
+inline IntLanes max(IntLanes a, IntLanes b) {
+  return each<IntLanes>([](auto x, auto y) { return vmaxq_s32(x, y); }, a, b);
+}
+inline IntLanes shift_left(IntLanes a, int n) {
+  const int32x4_t by = vdupq_n_s32(n);
+  return each<IntLanes>([by](auto x) { return vshlq_s32(x, by); }, a);
+}
+inline IntLanes shift_right(IntLanes a, int n) {
+  const int32x4_t by = vdupq_n_s32(-n);
+  return each<IntLanes>([by](auto x) { return vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(x), by)); }, a);
+}
+inline Lanes to_float(IntLanes a) {
+  return each<Lanes>([](auto x) { return vcvtq_f32_s32(x); }, a);
+}
+inline IntLanes to_int(Lanes a) {
+  // the conversion saturates and makes NaN zero
+  const auto convert = [](float32x4_t x) {
+    return vbslq_s32(vcaltq_f32(x, vdupq_n_f32(2147483648.0f)), vcvtnq_s32_f32(x), vdupq_n_s32(INT32_MIN));
+  };
+  return each<IntLanes>(convert, a);
+}
+inline IntLanes as_int(Lanes a) {
+  return each<IntLanes>([](auto x) { return vreinterpretq_s32_f32(x); }, a);
+}
+inline Lanes load_f16(const uint16_t* p) {
+  const auto four = [p](int i) { return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + i))); };
+  return {four(0), four(4), four(8), four(12)};
+}
+
 #else
 
 struct IntLanes {
@@ -139,10 +203,23 @@ inline int32_t max_lanes(IntLanes a) {
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
   m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
   return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return vmaxvq_s32(vmaxq_s32(vmaxq_s32(a.a, a.b), vmaxq_s32(a.c, a.d)));
 #else
   int32_t m = a.v[0];
   for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
+#endif
+}
+
+// The low bytes of the first n lanes.
+inline void store_low_bytes(void* p, IntLanes a, int n) {
+#if defined(__AVX512F__)
+  _mm512_mask_cvtepi32_storeu_epi8(p, first_lanes(n), a.v);
+#else
+  int32_t t[kLanes];
+  store_int(t, a);
+  for (int i = 0; i < n; ++i) static_cast<int8_t*>(p)[i] = static_cast<int8_t>(t[i]);
 #endif
 }
 
@@ -163,6 +240,15 @@ inline void store_group(int8_t* q, IntLanes a, IntLanes b, int32_t* sums) {
   const __m256i pairs = _mm256_add_epi32(eights, _mm256_shuffle_epi32(eights, 0x4e));
   sums[0] = _mm_cvtsi128_si32(_mm256_castsi256_si128(pairs)) - 16 * 128;
   sums[1] = _mm_cvtsi128_si32(_mm256_extracti128_si256(pairs, 1)) - 16 * 128;
+#elif defined(__ARM_FEATURE_DOTPROD)
+  const auto half = [](int8_t* to, IntLanes x) {
+    const int16x8_t low = vqmovn_high_s32(vqmovn_s32(x.a), x.b), high = vqmovn_high_s32(vqmovn_s32(x.c), x.d);
+    const int8x16_t bytes = vqmovn_high_s16(vqmovn_s16(low), high);
+    vst1q_s8(to, bytes);
+    return int32_t{vaddlvq_s8(bytes)};
+  };
+  sums[0] = half(q, a);
+  sums[1] = half(q + kLanes, b);
 #else
   sums[0] = sums[1] = 0;
   for (int i = 0; i < kLanes; ++i) {

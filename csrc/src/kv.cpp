@@ -19,13 +19,19 @@ inline void each_bf16_chunk(const float* x, int dims, F&& f) {
 }
 
 // Codes of x times factor at out, out + stride, ...
-inline void write_codes(int32_t dtype, const float* x, int dims, float factor, char* out, int64_t stride) {
-  alignas(64) int32_t codes[kLanes];
+template <int64_t Stride>
+inline void write_codes(int32_t dtype, const float* x, int dims, float factor, char* out) {
+  alignas(64) int8_t bytes[kLanes];
   for (int d = 0; d < dims; d += kLanes) {
     const int n = dims - d < kLanes ? dims - d : kLanes;
     const Lanes scaled = load_part(x + d, n) * set1(factor);
-    store_int(codes, dtype == OV_I8 ? encode_int8(scaled) : encode_fp8(scaled));
-    for (int i = 0; i < n; ++i, out += stride) *out = static_cast<char>(codes[i]);
+    const IntLanes codes = dtype == OV_I8 ? encode_int8(scaled) : encode_fp8(scaled);
+    if constexpr (Stride == 1) {
+      store_low_bytes(out + d, codes, n);
+    } else {
+      store_low_bytes(bytes, codes, n);
+      for (int i = 0; i < n; ++i, out += Stride) *out = static_cast<char>(bytes[i]);
+    }
   }
 }
 
@@ -67,15 +73,16 @@ void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const fl
         }
       });
       auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_dim) + (token & 1);
-      each_bf16_chunk(v, s.v_dim, [&](int d, const uint16_t* values, int n) {
-        for (int i = 0; i < n; ++i) vp[2 * (d + i)] = values[i];
-      });
+      for (int d = 0; d < s.v_dim; d += kLanes) {
+        const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
+        store_bf16_apart(vp + 2 * d, load_part(v + d, n), n);
+      }
     } else if (s.dtype != OV_F32) {
       const CodeScale k_scale = code_scale(s.dtype, k, s.k_dim), v_scale = code_scale(s.dtype, v, s.v_dim);
       s.k_scales(share, head, sub)[token] = k_scale.scale;
       s.v_scales(share, head, sub)[token] = v_scale.scale;
-      write_codes(s.dtype, k, s.k_dim, k_scale.factor, k_sub + token, kSubBlock);
-      write_codes(s.dtype, v, s.v_dim, v_scale.factor, v_sub + token * s.v_dim, 1);
+      write_codes<kSubBlock>(s.dtype, k, s.k_dim, k_scale.factor, k_sub + token);
+      write_codes<1>(s.dtype, v, s.v_dim, v_scale.factor, v_sub + token * s.v_dim);
     } else {
       auto* kp = reinterpret_cast<float*>(k_sub) + token;
       for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];

@@ -60,6 +60,14 @@ inline Lanes decode_fp8(const char* p) {
 #else
   return {_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
 #endif
+#elif defined(__ARM_FEATURE_DOTPROD)
+  const int8x16_t codes = vld1q_s8(reinterpret_cast<const int8_t*>(p));
+  const auto halves = [](int16x8_t wide) {
+    return vreinterpretq_f16_s16(vandq_s16(vshlq_n_s16(wide, 7), vdupq_n_s16(static_cast<int16_t>(0xbfff))));
+  };
+  const float16x8_t low = halves(vmovl_s8(vget_low_s8(codes))), high = halves(vmovl_high_s8(codes));
+  return {vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
+          vcvt_high_f32_f16(high)};
 #else
   Lanes r;
   for (int i = 0; i < kLanes; ++i) {

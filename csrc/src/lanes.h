@@ -1,7 +1,7 @@
-// Sixteen f32 lanes at every ISA level: one zmm register, two ymm, or a plain array.
+// Sixteen f32 lanes at every ISA level: one zmm register, two ymm, four NEON (lanes_neon.h), or a plain array.
 //
 // Kernels written on Lanes have one fixed lane and reduction order, so a result depends on nothing but its inputs.
-// fma() is fused wherever the level has FMA (AVX2 and up) and a rounded multiply and add on scalar. Comparisons with
+// fma() is fused wherever the level has FMA (AVX2 and up, NEON) and a rounded multiply and add on scalar. Comparisons with
 // NaN are false; max(a, b) and min(a, b) return b when either is NaN. Knows nothing of: tensors, threads.
 #pragma once
 
@@ -214,6 +214,10 @@ inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
   return {dot_pairs_half(acc.lo, a.lo, b.lo), dot_pairs_half(acc.hi, a.hi, b.hi)};
 }
 
+#elif defined(__ARM_FEATURE_DOTPROD)
+}  // namespace ov
+#include "lanes_neon.h"
+namespace ov {
 #else
 
 struct Lanes {
@@ -301,6 +305,8 @@ inline Lanes dot_pairs(Lanes acc, Pairs a, Pairs b) {
 
 #endif
 
+#if !defined(__ARM_FEATURE_DOTPROD)
+
 // Sum of the lanes in one fixed tree: 8, 4, 2, 1 apart.
 inline float sum_lanes(Lanes a) {
 #if defined(__AVX2__)
@@ -385,6 +391,18 @@ inline void store_bf16(uint16_t* p, Lanes a, int n = kLanes) {
 #endif
 }
 
+// Lane i of the first n, rounded to bf16, to p[2 i]; what lies between is another thread's to write.
+inline void store_bf16_apart(uint16_t* p, Lanes a, int n) {
+#if defined(__AVX512F__)
+  const __mmask32 even = 0x55555555u & static_cast<__mmask32>((uint64_t{1} << 2 * n) - 1);
+  _mm512_mask_storeu_epi16(p, even, _mm512_srli_epi32(_mm512_castps_si512(round_bf16(a).v), 16));
+#else
+  alignas(64) uint16_t values[kLanes];
+  store_bf16(values, a);
+  for (int i = 0; i < n; ++i) p[2 * i] = values[i];
+#endif
+}
+
 // Stores a rounded to bf16 and returns the rounded values. Where hardware rounds, denormals become 0.
 inline Lanes store_rounded_bf16(uint16_t* p, Lanes a) {
 #if defined(__AVX512BF16__)
@@ -397,5 +415,7 @@ inline Lanes store_rounded_bf16(uint16_t* p, Lanes a) {
   return r;
 #endif
 }
+
+#endif
 
 }  // namespace ov

@@ -17,6 +17,10 @@ const char* ov_isa_name(void) {
   return "avx512_vnni";
 #elif defined(__AVX2__)
   return "avx2";
+#elif defined(__ARM_FEATURE_MATMUL_INT8) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+  return "neon_i8mm";
+#elif defined(__ARM_FEATURE_DOTPROD)
+  return "neon_dotprod";
 #else
   return "scalar";
 #endif

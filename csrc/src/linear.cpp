@@ -67,10 +67,35 @@ struct Cut {
   }
 };
 
+void compute(const LinearBlock& b) {
+  if (linear_input_type(*b.segment->weight) == OV_A8)
+    linear_int8(b);
+  else
+    linear_float(b);
+}
+
+// Into the segment's output, or into memory of this thread, and then to the sink.
+void compute_to_sink(LinearBlock b, const LinearSink& sink) {
+  LinearSegment segment = *b.segment;
+  const int64_t first = b.first_tile * kTileColumns, left = segment.weight->n - first;
+  const int64_t columns = left < b.tiles * kTileColumns ? left : b.tiles * kTileColumns;
+  if (!sink.keeps_output) {
+    static thread_local Scratch scratch;
+    segment.out_stride = 4 * b.tiles * kTileColumns;
+    // addressed from the first row and column of the whole output
+    segment.out =
+        static_cast<float*>(scratch.take(b.rows * segment.out_stride)) - first - b.first_row * (segment.out_stride / 4);
+    b.segment = &segment;
+  }
+  compute(b);
+  const int64_t stride = segment.out_stride / 4;
+  sink.take(sink.context, b.first_row, b.rows, first, columns, segment.out + first + b.first_row * stride, stride);
+}
+
 }  // namespace
 
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows, const NextLinear& next) {
+                int64_t rows, const NextLinear& next, const LinearSink* sink) {
   if (rows <= 0) return;
   const int threads = pool ? pool_size(pool) : 1;
   const ov_weight* weights[kMaxSegments];
@@ -87,10 +112,7 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
     b.tiles = left < cut.step[s] ? left : cut.step[s];
     b.after = after;
-    if (linear_input_type(*b.segment->weight) == OV_A8)
-      linear_int8(b);
-    else
-      linear_float(b);
+    sink ? compute_to_sink(b, *sink) : compute(b);
   };
   if (cut.row_blocks > 1) {
     parallel_for(pool, cut.items * cut.row_blocks,
@@ -106,6 +128,12 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
       after = then.tiles_of(Runs::begin(then.items, threads, thread));
     run(item, 0, after);
   });
+}
+
+void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
+                  int64_t tiles) {
+  const int64_t left = segment.weight->num_tiles - first_tile;
+  compute({&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, {}});
 }
 
 }  // namespace ov

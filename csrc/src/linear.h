@@ -24,6 +24,15 @@ struct LinearSegment {
 
 constexpr int kMaxSegments = 4;
 
+// Sees each piece of an only segment's output once, on the thread that computed it and while it is in its nearest cache.
+struct LinearSink {
+  // rows x columns from (first_row, first_column) on; row r of the piece is at x + r * stride.
+  void (*take)(void* context, int64_t first_row, int64_t rows, int64_t first_column, int64_t columns, const float* x,
+               int64_t stride);
+  void* context;
+  bool keeps_output;  // else nothing is stored in `out`
+};
+
 // Type of the input a weight reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(const ov_weight& w);
 
@@ -37,6 +46,10 @@ struct NextLinear {
 // Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type
 // says (the same for all segments, and the same k). num_segments <= kMaxSegments.
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows, const NextLinear& next);
+                int64_t rows, const NextLinear& next, const LinearSink* sink = nullptr);
+
+// One row and some tiles of it, on this thread: the same bits.
+void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
+                  int64_t tiles);
 
 }  // namespace ov

@@ -30,6 +30,10 @@ inline constexpr int kFloatRows = 8, kFloatTiles = 2;
 inline constexpr int kDirectRows = 3, kDirectTiles = 1, kDirectLimit = 3, kPanelTiles = 1;
 inline constexpr int kSymmetricRows = 3, kMinimumRows = 3, kHalvesRows = 3;
 inline constexpr int kFloatRows = 3, kFloatTiles = 2;
+#elif defined(__ARM_FEATURE_DOTPROD)
+inline constexpr int kDirectRows = 4, kDirectTiles = 1, kDirectLimit = 4, kPanelTiles = 1;
+inline constexpr int kSymmetricRows = 4, kMinimumRows = 4, kHalvesRows = 4;
+inline constexpr int kFloatRows = 6, kFloatTiles = 1;
 #else
 inline constexpr int kDirectRows = 1, kDirectTiles = 1, kDirectLimit = 1, kPanelTiles = 1;
 inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;

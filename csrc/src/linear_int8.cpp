@@ -5,6 +5,7 @@
 // packed tiles and expand codes in registers; many rows expand two tiles into a panel once and go over it. Both
 // run the same multiply().
 #include "linear_block.h"
+#include "linear_int8_pairs.h"
 #include "prepare.h"
 #include "scratch.h"
 #include "tile_codec.h"
@@ -57,8 +58,7 @@ class DirectSource {
   OV_ALWAYS_INLINE Bytes quad(int c) const {
     return expand_quad<Kind, Quad>(group_ + c * step_);
   }
-  OV_ALWAYS_INLINE Lanes first(int c) const { return scales_[c].first; }
-  OV_ALWAYS_INLINE Lanes second(int c) const { return scales_[c].second; }
+  OV_ALWAYS_INLINE GroupScales scales(int c) const { return scales_[c]; }
 
  private:
   static constexpr int64_t kScaleBytes = T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes;  // of a group
@@ -83,11 +83,10 @@ class PanelSource {
   OV_ALWAYS_INLINE Bytes quad(int c) const {
     return load_bytes(group_ + c * Form::kRecord + 64 * Quad);
   }
-  OV_ALWAYS_INLINE Lanes first(int c) const {
-    return load(reinterpret_cast<const float*>(group_ + c * Form::kRecord + 512));
-  }
-  OV_ALWAYS_INLINE Lanes second(int c) const {
-    return load(reinterpret_cast<const float*>(group_ + c * Form::kRecord + 576));
+  OV_ALWAYS_INLINE GroupScales scales(int c) const {
+    const float* at = reinterpret_cast<const float*>(group_ + c * Form::kRecord + 512);
+    if constexpr (Form::kMinimum || Form::kHalves) return {load(at), load(at + kLanes)};
+    return {load(at), set1(0.0f)};
   }
 
  private:
@@ -105,6 +104,9 @@ void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) 
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
       Bytes quad[8];  // all loads before all stores, which might alias
       unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(codes); });
+#if defined(OV_HAS_ROW_PAIRS)
+      pair_columns(quad);
+#endif
       const GroupScales s = reader.read(g);
       unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
       store(reinterpret_cast<float*>(out + 512), s.first);
@@ -113,11 +115,23 @@ void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) 
   }
 }
 
+// What a group adds to a row's accumulator: its integer sum (of the last half, with `first_half` scaled before) and scales.
+template <class Form>
+OV_ALWAYS_INLINE void fold_group(Lanes& x, Lanes sum, const Lanes& first_half, GroupScales s, const A8Layout& layout,
+                                 const char* row, int64_t g) {
+  const Lanes a_scale = set1(reinterpret_cast<const float*>(row + layout.scale)[g]);
+  if constexpr (Form::kHalves)
+    x = fma(fma(sum, s.second, first_half), a_scale, x);
+  else
+    x = fma(sum, s.first * a_scale, x);
+  if constexpr (Form::kMinimum) x = fma(s.second, set1(reinterpret_cast<const float*>(row + layout.sum)[g]), x);
+}
+
 // R rows of `in` from `first` on x Source::kTiles tiles over all of k.
 template <int R, class Source>
 OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first, Lanes (&acc)[R][Source::kTiles]) {
   constexpr int C = Source::kTiles;
-  constexpr bool kMinimum = Source::Form::kMinimum, kHalves = Source::Form::kHalves;
+  constexpr bool kHalves = Source::Form::kHalves;
   const char* const rows = in.row + first * in.stride;
   const int32_t* const starts = in.start + first * in.start_stride;
   unroll<R>([&](auto r) OV_INLINED { unroll<C>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
@@ -135,16 +149,9 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
     const auto fold = [&]() OV_INLINED {
       unroll<R>([&](auto r) OV_INLINED {
         const char* row = rows + r.value * in.stride;
-        const Lanes a_scale = set1(reinterpret_cast<const float*>(row + in.layout.scale)[g]);
         unroll<C>([&](auto c) OV_INLINED {
-          Lanes& x = acc[r.value][c.value];
-          const Lanes sum = dot[r.value][c.value].finish();
-          if constexpr (kHalves)
-            x = fma(fma(sum, source.second(c.value), first_half[r.value][c.value]), a_scale, x);
-          else
-            x = fma(sum, source.first(c.value) * a_scale, x);
-          if constexpr (kMinimum)
-            x = fma(source.second(c.value), set1(reinterpret_cast<const float*>(row + in.layout.sum)[g]), x);
+          fold_group<typename Source::Form>(acc[r.value][c.value], dot[r.value][c.value].finish(),
+                                            first_half[r.value][c.value], source.scales(c.value), in.layout, row, g);
         });
       });
     };
@@ -153,7 +160,7 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
       if constexpr (kHalves && q.value == 4) {
         unroll<R>([&](auto r) OV_INLINED {
           unroll<C>([&](auto c) OV_INLINED {
-            first_half[r.value][c.value] = dot[r.value][c.value].finish() * source.first(c.value);
+            first_half[r.value][c.value] = dot[r.value][c.value].finish() * source.scales(c.value).first;
           });
         });
         start(1);
@@ -169,6 +176,50 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
   }
 }
 
+#if defined(OV_HAS_ROW_PAIRS)
+
+// The same over a panel, whose quads are in pairs of columns, for two rows at a time; an odd last row is its own neighbour.
+template <int R, class Form>
+OV_ALWAYS_INLINE void multiply_pairs(const uint8_t* panel, const IntInput& in, int64_t first, Lanes (&acc)[R][1]) {
+  constexpr int kPairs = (R + 1) / 2;
+  const auto row = [&](int r) OV_INLINED { return in.row + (first + (r < R ? r : R - 1)) * in.stride; };
+  const auto starts = [&](int r) OV_INLINED { return in.start + (first + (r < R ? r : R - 1)) * in.start_stride; };
+  PanelSource<Form, 1> source(panel);
+  unroll<R>([&](auto r) OV_INLINED { acc[r.value][0] = set1(0.0f); });
+  for (int64_t g = 0; g < in.layout.groups; ++g) {
+    source.begin(g);
+    const GroupScales scales = source.scales(0);
+    PairDot dot[kPairs];
+    Lanes first_half[R];
+    const auto start = [&](int64_t at) OV_INLINED {
+      unroll<kPairs>([&](auto p)
+                         OV_INLINED { dot[p.value].start(starts(2 * p.value) + at, starts(2 * p.value + 1) + at); });
+    };
+    start(Form::kHalves ? 2 * g : g);
+    unroll<4>([&](auto j) OV_INLINED {
+      if constexpr (Form::kHalves && j.value == 2) {
+        unroll<R>([&](auto r) OV_INLINED {
+          first_half[r.value] = dot[r.value / 2].template finish<r.value % 2>() * scales.first;
+        });
+        start(2 * g + 1);
+      }
+      const Bytes low = source.template quad<2 * j.value>(0), high = source.template quad<2 * j.value + 1>(0);
+      unroll<kPairs>([&](auto p) OV_INLINED {
+        const auto eight = [&](int r) OV_INLINED {
+          return vld1_s8(reinterpret_cast<const int8_t*>(row(r)) + 32 * g + 8 * j.value);
+        };
+        dot[p.value].step(low, high, vcombine_s8(eight(2 * p.value), eight(2 * p.value + 1)));
+      });
+    });
+    unroll<R>([&](auto r) OV_INLINED {
+      fold_group<Form>(acc[r.value][0], dot[r.value / 2].template finish<r.value % 2>(), first_half[r.value], scales,
+                       in.layout, row(r.value), g);
+    });
+  }
+}
+
+#endif
+
 template <int Kind, int R>
 void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
                  int64_t first) {
@@ -180,9 +231,13 @@ void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const NextTil
 
 template <class Form, int R>
 void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel) {
-  PanelSource<Form, kPanelTiles> source(panel);
   Lanes acc[R][kPanelTiles];
+#if defined(OV_HAS_ROW_PAIRS)
+  multiply_pairs<R, Form>(panel, in, first, acc);
+#else
+  PanelSource<Form, kPanelTiles> source(panel);
   multiply<R>(source, in, first, acc);
+#endif
   store_block(*b.segment, b.first_row + first, tile, acc);
 }
 

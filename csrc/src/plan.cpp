@@ -53,6 +53,7 @@ bool ov_plan::build(const ov_plan_desc& d) {
     num_groups = std::max(num_groups, l.group + 1);
   }
   timer_ns.assign(forward.size() + sample.size(), 0);
+  has_logit_blocks = finds_logit_blocks(d);
   if (d.kv_pool && set_kv(d.kv_pool, d.kv_block_stride_bytes) != 0) return false;
   return allocate();
 }
@@ -151,7 +152,8 @@ bool ov_plan::allocate() {
     set_error("plan: out of memory for attention");
     return false;
   }
-  if (!sample.empty() && !sampler_scratch.allocate(workers, vocab_size, logit_chunk)) {
+  if ((!sample.empty() && !sampler_scratch.allocate(workers, vocab_size, logit_chunk)) ||
+      (has_logit_blocks && !logit_blocks.allocate(vocab_size, logit_chunk))) {
     set_error("plan: out of memory for sampling");
     return false;
   }
@@ -301,8 +303,9 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   const int64_t count_rows = count(n, rows);
   const View in0 = view(n.in[0], rows), in1 = view(n.in[1], rows), out0 = view(n.out[0], rows);
   const auto chunk = [&] {
-    return LogitChunk{in0,           rows.chunk_first, rows.chunk_rows,       vocab_size,
-                      rows.sampling, rows.out,         rows.step->last_tokens};
+    return LogitChunk{
+        in0,           rows.chunk_first, rows.chunk_rows,        vocab_size,
+        rows.sampling, rows.out,         rows.step->last_tokens, has_logit_blocks ? &logit_blocks : nullptr};
   };
   switch (n.op) {
     case OV_OP_EMBED:
@@ -325,8 +328,8 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     }
     case OV_OP_PREPARE:
       return prepare_rows(pool, out0.dtype, count_rows, out0.cols, in0.data, in0.stride, out0.data, out0.stride);
-    case OV_OP_LINEAR:
-    case OV_OP_LM_HEAD: return run_linear(n, index, rows);
+    case OV_OP_LINEAR: return run_linear(n, index, rows);
+    case OV_OP_LM_HEAD: return run_head(n, index, rows);
     case OV_OP_ADD: return add(pool, in0, in1, out0, count_rows);
     case OV_OP_MUL: return mul(pool, in0, in1, out0, count_rows);
     case OV_OP_SCALE: return ov::scale(pool, in0, n.f[0], out0, count_rows);
@@ -353,7 +356,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   }
 }
 
-void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows) {
+void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, const LinearSink* sink) {
   LinearSegment segments[kMaxSegments];
   const int max_segments = n.op == OV_OP_LM_HEAD ? 1 : kMaxSegments;
   const View in0 = view(n.in[0], rows), residual = view(n.in[1], rows);
@@ -372,7 +375,7 @@ void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows) {
         next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
     next.rows = rows.step->num_tokens;
   }
-  linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows), next);
+  linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows), next, sink);
 }
 
 void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {

@@ -14,6 +14,10 @@
 #include "sampler.h"
 #include "view.h"
 
+namespace ov {
+struct LinearSink;
+}
+
 struct ov_plan {
   explicit ov_plan(ov_pool* owner_pool) : pool(owner_pool) {}
   ~ov_plan();
@@ -60,6 +64,8 @@ struct ov_plan {
   int32_t* token_ids = nullptr;  // [max_tokens]
   ov::AttentionScratch attention_scratch;
   ov::SamplerScratch sampler_scratch;
+  ov::LogitBlocks logit_blocks;
+  bool has_logit_blocks = false;  // SAMPLE reads what LM_HEAD wrote, but for changes of its own instructions
 
   std::atomic<int> abort_flag{0};
   bool timers_on = false;
@@ -72,7 +78,8 @@ struct ov_plan {
   const float* vector(int32_t index) const { return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data; }
   int run_all(const std::vector<ov_instr>& segment, size_t first_timer, const Rows& rows);
   void run(const ov_instr& instr, size_t index, const Rows& rows);
-  void run_linear(const ov_instr& instr, size_t index, const Rows& rows);
+  void run_linear(const ov_instr& instr, size_t index, const Rows& rows, const ov::LinearSink* sink = nullptr);
+  void run_head(const ov_instr& instr, size_t index, const Rows& rows);
   void run_attention(const ov_instr& instr, const Rows& rows);
   void run_rope_kv(const ov_instr& instr, size_t index, const Rows& rows);
   int check_step(const ov_step& step) const;
@@ -82,6 +89,10 @@ struct ov_plan {
 namespace ov {
 
 const char* op_name(int32_t op);
+
+// Whether one head writes the logits that SAMPLE reads, and only the sampler's instructions change them in between: those
+// say themselves which rows they change.
+bool finds_logit_blocks(const ov_plan_desc& desc);
 
 // Bounds, types and indices of a description; false: see ov_last_error(). A plan that passes cannot touch memory
 // outside the arena, weights, vectors and, given valid block ids, the KV pool.

@@ -4,51 +4,16 @@
 #include <cmath>
 #include <cstring>
 
+#include "candidates.h"
 #include "logprobs.h"
 #include "philox.h"
-#include "vmath.h"
 
 namespace ov {
 namespace {
 
-constexpr int32_t kBlock = 256;  // ids whose weights are summed in f32 before going into an f64
-
 enum Status : int32_t { kOk = 0, kNotFinite = 1, kNothingAllowed = 2 };
 
-struct Candidate {
-  uint64_t key;  // logit_key
-  float weight;  // exp((logit - max) / temperature)
-};
-
-// One worker's memory, for a vocabulary of `vocab` ids.
-struct Workspace {
-  Candidate* candidates;  // [vocab + 16]
-  uint64_t* keys;         // [vocab + 16]
-  int32_t* active;        // [vocab + 16]
-  double* block_sums;     // [vocab / kBlock + 1]
-
-  static int64_t bytes(int64_t vocab) {
-    return (vocab + 16) * static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) + sizeof(int32_t)) +
-           (vocab / kBlock + 2) * 8;
-  }
-  Workspace(char* memory, int64_t vocab) {
-    candidates = reinterpret_cast<Candidate*>(memory);
-    keys = reinterpret_cast<uint64_t*>(candidates + vocab + 16);
-    block_sums = reinterpret_cast<double*>(keys + vocab + 16);
-    active = reinterpret_cast<int32_t*>(block_sums + vocab / kBlock + 2);
-  }
-};
-
-struct Filters {
-  float inverse_temperature, top_p, min_p;
-  int32_t top_k;
-};
-
-float value_or(const float* values, int64_t i, float otherwise) { return values ? values[i] : otherwise; }
-
-bool wants_logprobs(const LogitChunk& c, int64_t row) {
-  return c.out->logprob_ids && c.sampling->num_logprobs && c.sampling->num_logprobs[c.first + row] >= 0;
-}
+}  // namespace
 
 bool is_changed(const ov_sampling& s, int64_t l) {
   if (s.logits_hook) return true;
@@ -57,147 +22,26 @@ bool is_changed(const ov_sampling& s, int64_t l) {
   return s.mask_row && s.mask_row[l] >= 0;
 }
 
-inline Lanes weights_at(const float* x, int32_t i, int32_t n, Lanes max, Lanes inverse_temperature) {
-  const int32_t count = std::min<int32_t>(kLanes, n - i);
-  Lanes w = vexp((load_part(x + i, count) - max) * inverse_temperature);
-  if (count < kLanes) w = select(mask_from_bits((1u << count) - 1u), w, set1(0.0f));
-  return w;
+bool needs_no_logits(const ov_sampling& s, const ov_sample_output& out, int64_t first, int64_t rows) {
+  for (int64_t l = first; l < first + rows; ++l) {
+    const bool draws = s.temperature && s.temperature[l] > 0.0f && !(s.target && s.target[l] >= 0);
+    const bool reports = out.logprob_ids && s.num_logprobs && s.num_logprobs[l] >= 0;
+    if (draws || reports || is_changed(s, l)) return false;
+  }
+  return true;
 }
 
-// Ids with weight >= least (and > 0), in rising order. When sum is given, also the weight of all ids.
-int32_t collect(const float* x, int32_t n, float max, const Filters& f, float least, double* sum, Candidate* out) {
-  const Lanes top = set1(max), inverse = set1(f.inverse_temperature), floor = set1(least), zero = set1(0.0f);
-  int32_t count = 0;
-  double total = 0.0;
-  for (int32_t first = 0; first < n; first += kBlock) {
-    const int32_t last = std::min(first + kBlock, n);
-    Lanes block = zero;
-    for (int32_t i = first; i < last; i += kLanes) {
-      const Lanes w = weights_at(x, i, n, top, inverse);
-      block = block + w;
-      uint32_t hits = mask_bits(less_equal(floor, w)) & mask_bits(less(zero, w));
-      if (!hits) continue;
-      alignas(64) float lanes[kLanes];
-      store(lanes, w);
-      for (; hits; hits &= hits - 1) {
-        const int lane = __builtin_ctz(hits);
-        out[count++] = {logit_key(x[i + lane], i + lane), lanes[lane]};
-      }
-    }
-    if (sum) total += static_cast<double>(sum_lanes(block));
-  }
-  if (sum) *sum = total;
-  return count;
+namespace {
+
+float value_or(const float* values, int64_t i, float otherwise) { return values ? values[i] : otherwise; }
+
+bool wants_logprobs(const LogitChunk& c, int64_t row) {
+  return c.out->logprob_ids && c.sampling->num_logprobs && c.sampling->num_logprobs[c.first + row] >= 0;
 }
 
-// The key of the last candidate that stays when the best are taken until `measure` (count or weight) reaches limit.
-// Radix selection from the top byte of the keys: each pass looks at the bucket where the limit falls.
-template <class Measure>
-uint64_t cutoff_key(const Candidate* candidates, int32_t count, double limit, int32_t* active, Measure&& measure) {
-  for (int32_t i = 0; i < count; ++i) active[i] = i;
-  double before = 0.0;
-  for (int shift = 56; shift >= 0; shift -= 8) {
-    double bucket[256] = {};
-    for (int32_t i = 0; i < count; ++i) {
-      const Candidate& c = candidates[active[i]];
-      bucket[c.key >> shift & 255] += measure(c);
-    }
-    int chosen = 0;
-    while (chosen < 256 && before + bucket[chosen] < limit) before += bucket[chosen++];
-    if (chosen == 256) return UINT64_MAX;  // rounding left the limit just above the total
-    int32_t kept = 0;
-    for (int32_t i = 0; i < count; ++i)
-      if ((candidates[active[i]].key >> shift & 255) == static_cast<uint64_t>(chosen)) active[kept++] = active[i];
-    count = kept;
-    if (count == 1) break;
-  }
-  return candidates[active[0]].key;
-}
-
-int32_t keep_up_to(Candidate* candidates, int32_t count, uint64_t cutoff) {
-  int32_t kept = 0;
-  for (int32_t i = 0; i < count; ++i)
-    if (candidates[i].key <= cutoff) candidates[kept++] = candidates[i];
-  return kept;
-}
-
-double weight_of(const Candidate* candidates, int32_t count) {
-  double sum = 0.0;
-  for (int32_t i = 0; i < count; ++i) sum += static_cast<double>(candidates[i].weight);
-  return sum;
-}
-
-// Candidates that survive min-p, then top-k, then top-p, in rising id order.
-int32_t truncate(const float* x, int32_t n, float max, const Filters& f, const Workspace& ws) {
-  Candidate* c = ws.candidates;
-  const bool has_top_k = f.top_k > 0 && f.top_k < n, has_top_p = f.top_p < 1.0f;
-  // Nearly always the survivors are within e^-10 of the best; the set is widened until it provably contains them.
-  for (float least : {4.5399930e-5f, 2.0611537e-9f, 0.0f}) {
-    const bool is_complete = least <= f.min_p || least == 0.0f;
-    double total = 0.0;
-    int32_t count = collect(x, n, max, f, std::max(least, f.min_p), has_top_p && !has_top_k ? &total : nullptr, c);
-    if (is_complete) total = weight_of(c, count);
-    if (has_top_k) {
-      if (count < f.top_k && !is_complete) continue;
-      if (count > f.top_k)
-        count = keep_up_to(c, count, cutoff_key(c, count, f.top_k, ws.active, [](const Candidate&) { return 1.0; }));
-      total = weight_of(c, count);
-    }
-    if (has_top_p) {
-      const double limit = static_cast<double>(f.top_p) * total;
-      if (!has_top_k && !is_complete && weight_of(c, count) < limit) continue;
-      count = keep_up_to(c, count, cutoff_key(c, count, limit, ws.active, [](const Candidate& k) {
-                           return static_cast<double>(k.weight);
-                         }));
-    }
-    return count;
-  }
-  return 0;  // not reached: the last pass is complete
-}
-
-// Inverse of the cumulative weight over rising ids at uniform * total.
-int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
-  const double target = uniform * weight_of(c, count);
-  double cumulative = 0.0;
-  for (int32_t i = 0; i < count; ++i) {
-    cumulative += static_cast<double>(c[i].weight);
-    if (cumulative > target) return key_id(c[i].key);
-  }
-  return key_id(c[count - 1].key);
-}
-
-int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform, const Workspace& ws) {
-  const Lanes top = set1(max), inverse = set1(f.inverse_temperature);
-  const int32_t blocks = (n + kBlock - 1) / kBlock;
-  double total = 0.0;
-  for (int32_t b = 0; b < blocks; ++b) {
-    Lanes sum = set1(0.0f);
-    for (int32_t i = b * kBlock; i < std::min((b + 1) * kBlock, n); i += kLanes)
-      sum = sum + weights_at(x, i, n, top, inverse);
-    ws.block_sums[b] = static_cast<double>(sum_lanes(sum));
-    total += ws.block_sums[b];
-  }
-  const double target = uniform * total;
-  double cumulative = 0.0;
-  int32_t block = 0, last_with_weight = 0;
-  for (; block < blocks; ++block) {
-    if (cumulative + ws.block_sums[block] > target) break;
-    cumulative += ws.block_sums[block];
-    if (ws.block_sums[block] > 0.0) last_with_weight = block;
-  }
-  if (block == blocks) block = last_with_weight;
-  int32_t chosen = -1;
-  for (int32_t i = block * kBlock; i < std::min((block + 1) * kBlock, n); i += kLanes) {
-    alignas(64) float w[kLanes];
-    store(w, weights_at(x, i, n, top, inverse));
-    for (int lane = 0; lane < kLanes; ++lane) {
-      if (w[lane] <= 0.0f) continue;
-      chosen = i + lane;
-      cumulative += static_cast<double>(w[lane]);
-      if (cumulative > target) return chosen;
-    }
-  }
-  return chosen;  // the block's own sum was rounded up: its last id with weight
+// Blocks of a row that nothing changed since the head; nullptr: there are none.
+const float* block_maxima(const LogitChunk& c, int64_t row) {
+  return c.blocks && !is_changed(*c.sampling, c.first + row) ? c.blocks->maxima(row) : nullptr;
 }
 
 struct LogprobRow {
@@ -303,7 +147,8 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, R
   const float* x = c.logits.f32(i);
   const int32_t target = s.target ? s.target[l] : -1;
   const bool reports = reporting.mode != LogprobsMode::kNone && wants_logprobs(c, i);
-  const RowStats stats = row_stats(x, c.vocab);
+  const float* maxima = block_maxima(c, i);
+  const RowStats stats = maxima ? c.blocks->stats(i, x) : row_stats(x, c.vocab);
 
   const int32_t status = !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
   c.out->status[l] = status;
@@ -326,7 +171,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, R
     const double uniform = philox_uniform(s.seed[l], s.output_index[l]);
     const bool truncates = f.min_p > 0.0f || f.top_p < 1.0f || (f.top_k > 0 && f.top_k < c.vocab);
     if (truncates) {
-      kept = truncate(x, c.vocab, stats.max, f, ws);
+      kept = truncate(x, maxima, c.vocab, stats.max, f, ws);
       chosen = draw_candidate(ws.candidates, kept, uniform);
     } else {
       chosen = draw_any(x, c.vocab, stats.max, f, uniform, ws);
@@ -342,7 +187,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, R
     const float* raw = is_changed(s, l) ? scratch.raw_row(i) : x;
     row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i), rank_of(raw, c.vocab, chosen));
   } else if (draws) {
-    if (kept < 0) kept = collect(x, c.vocab, stats.max, f, 0.0f, nullptr, ws.candidates);
+    if (kept < 0) kept = collect_all(x, maxima, c.vocab, stats.max, f, ws.candidates);
     report_kept(row, x, c.vocab, f.inverse_temperature, stats.max, row.wanted(s, l), asked, reporting.is_logits, chosen,
                 kept, ws);
   } else {
@@ -426,7 +271,7 @@ void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scra
     if (!wants_logprobs(c, i)) return;
     const int64_t l = c.first + i;
     const float* x = c.logits.f32(i);
-    const RowStats stats = row_stats(x, c.vocab);
+    const RowStats stats = c.blocks ? c.blocks->stats(i, x) : row_stats(x, c.vocab);  // nothing has changed them yet
     const LogprobRow row(*c.out, l);
     if (!stats.is_finite || stats.max == -INFINITY) return row.clear_from(0);  // sample() sets the status
     *scratch.log_sum(i) = report_top(row, x, c.vocab, stats.max, row.wanted(s, l), AskedIds(s, l, row), is_logits,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "logit_blocks.h"
 #include "octavo.h"
 #include "pool.h"
 #include "view.h"
@@ -29,7 +30,14 @@ struct LogitChunk {
   const ov_sampling* sampling;
   ov_sample_output* out;
   int32_t* last_tokens;
+  const LogitBlocks* blocks;  // of the logits as the head gave them; nullptr: not known
 };
+
+// Whether something changes a row's logits (penalties, biases, masks, a hook) before its token is chosen.
+bool is_changed(const ov_sampling& sampling, int64_t row);
+
+// Whether all rows [first, first + rows) are decided by their largest logit alone, unchanged and unreported.
+bool needs_no_logits(const ov_sampling& sampling, const ov_sample_output& out, int64_t first, int64_t rows);
 
 // Memory of the sampler, allocated once per plan; pages are touched only by rows that need them.
 class SamplerScratch {

@@ -101,7 +101,7 @@ class DeviceConfig(msgspec.Struct, frozen=True, kw_only=True):
     device: str = "cpu"
     num_threads: int = 1  # compute threads of the native pool
     cpu_ids: list[int] = []  # pin one thread to each of these CPUs; empty: the pool decides
-    isa: str | None = None  # force a level (tests): scalar, avx2, avx512_vnni, avx512_bf16, amx
+    isa: str | None = None  # force a level (tests), see docs/isa.md
 
 
 class LoadConfig(msgspec.Struct, frozen=True, kw_only=True):

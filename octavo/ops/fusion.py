@@ -40,6 +40,18 @@ def fuse_program(program: Program) -> Program:
     return msgspec.structs.replace(program, forward=forward, sample=sample)
 
 
+def forget_logits(program: Program) -> Program:
+    """The same network, in which a head need not write logits that nobody reads: those of chunks
+    of greedy rows, where the native library knows the largest logit without them."""
+    return msgspec.structs.replace(
+        program,
+        sample=[
+            msgspec.structs.replace(item, i=[0, 1]) if item.op == Op.LM_HEAD else item
+            for item in program.sample
+        ],
+    )
+
+
 def _apply(
     fusion: Fusion, instructions: Sequence[Instruction], readers: Readers
 ) -> list[Instruction]:

@@ -37,12 +37,12 @@ import numpy.typing as npt
 from octavo.errors import EngineError, StartupError
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
-from octavo.platforms.cpu import ISA_FLAGS, cpu_facts
+from octavo.platforms.cpu import ISA_FLAGS, cpu_facts, runnable_isas
 
 ABI_VERSION = 2
 #: where the build puts the shared objects
 LIBRARY_DIR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
-#: all levels, best first
+#: all levels of all processors
 ISA_LEVELS = (*ISA_FLAGS, "scalar")
 #: segments that one linear call can have
 MAX_SEGMENTS = 4
@@ -437,8 +437,7 @@ class NativeWeight:
 
 def available_isas(directory: str | os.PathLike[str] = LIBRARY_DIR) -> list[str]:
     """Levels that were built and run on this CPU, best first."""
-    best = ISA_LEVELS.index(best_isa())
-    return [isa for isa in ISA_LEVELS[best:] if os.path.exists(_path(directory, isa))]
+    return [isa for isa in runnable_isas(best_isa()) if os.path.exists(_path(directory, isa))]
 
 
 @cache
@@ -462,7 +461,7 @@ def load_library(
         raise StartupError(
             f"unknown instruction-set level {isa!r}; there are {', '.join(ISA_LEVELS)}"
         )
-    if ISA_LEVELS.index(isa) < ISA_LEVELS.index(best_isa()):
+    if isa not in runnable_isas(best_isa()):
         raise StartupError(
             f"this CPU does not run the level {isa!r}; the best it runs is {best_isa()!r}"
         )

@@ -22,7 +22,7 @@ from octavo.messages.kv_cache import DTYPE_BYTES
 from octavo.messages.profile import Profile
 from octavo.ops.arena import lay_out
 from octavo.ops.backend import KVPool
-from octavo.ops.fusion import fuse_program
+from octavo.ops.fusion import forget_logits, fuse_program
 from octavo.ops.library import (
     ABI_VERSION,
     LOGITS_HOOK,
@@ -99,7 +99,8 @@ class Plan:
     ) -> None:
         self._library = library
         self._pool = pool
-        self._program = fuse_program(program) if options.is_fused else program
+        program = fuse_program(program) if options.is_fused else program
+        self._program = forget_logits(program) if options.is_arena_shared else program
         self._weights = weights
         self._vocab_size = vocab_size
         self._max_tokens = max_tokens

@@ -10,6 +10,7 @@ Runs in: every process. Knows nothing of: models, kernels, flags.
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -19,13 +20,23 @@ from octavo.platforms.amx import tiles_granted
 
 _AVX2 = {"avx2", "fma", "f16c", "bmi1", "bmi2", "movbe"}
 _AVX512_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"}
-#: instruction-set levels of the native library, best first, and the CPU flags each needs
+#: instruction-set levels of the native library, best first, and the CPU flags each needs: x86-64's
+#: of /proc/cpuinfo, aarch64's as the kernel names HWCAP bits
 ISA_FLAGS: dict[str, set[str]] = {
     "amx": _AVX512_VNNI | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
     "avx512_bf16": _AVX512_VNNI | {"avx512_bf16"},
     "avx512_vnni": _AVX512_VNNI,
     "avx2": _AVX2,
+    "neon_i8mm": {"asimddp", "i8mm", "bf16"},
+    "neon_dotprod": {"asimddp"},
 }
+#: what a CPU that runs a level runs, too: the levels after it in its family
+_FAMILIES = (
+    ("amx", "avx512_bf16", "avx512_vnni", "avx2", "scalar"),
+    ("neon_i8mm", "neon_dotprod", "scalar"),
+)
+#: auxiliary vector entry and bit -> flag (linux/arch/arm64/include/uapi/asm/hwcap.h)
+_AARCH64_HWCAPS = {(16, 20): "asimddp", (26, 13): "i8mm", (26, 14): "bf16"}
 
 
 def cpu_facts() -> DeviceFacts:
@@ -51,20 +62,25 @@ class CpuPlatform:
     Args:
         root: folder that holds `proc` and `sys`.
         affinity: the CPUs this process may run on.
+        machine: the architecture as uname(2) calls it.
     """
 
     def __init__(
         self,
         root: str | os.PathLike[str] = "/",
         affinity: Callable[[], set[int]] = lambda: os.sched_getaffinity(0),
+        machine: str = os.uname().machine,
     ) -> None:
         self._root = os.fspath(root)
         self._affinity = affinity
+        self._machine = machine
 
     def facts(self) -> DeviceFacts:
         """Everything at once."""
         affinity = sorted(self._affinity())
         flags, name = self._cpu_info()
+        if self._machine == "aarch64":
+            flags = self._hardware_capabilities()
         memory = self.memory()
         return DeviceFacts(
             isa=best_isa(flags),
@@ -134,11 +150,25 @@ class CpuPlatform:
                 if line.isspace() and flags:
                     break  # one paragraph per CPU, and the kernel takes its time for each
                 key, _, value = line.partition(":")
-                if key.strip() in ("flags", "Features"):
+                if key.strip() == "flags":
                     flags = set(value.split())
                 elif key.strip() == "model name":
                     name = value.strip()
-        return flags, name or os.uname().machine
+        return flags, name or self._machine
+
+    def _hardware_capabilities(self) -> set[str]:
+        """Flags of an aarch64 CPU that levels ask for, as getauxval(3) would tell them: emulators
+        show /proc/cpuinfo of the machine they run on."""
+        try:
+            with open(self._path("proc/self/auxv"), "rb") as file:
+                vector = dict(struct.iter_unpack("<QQ", file.read()))
+        except OSError:
+            return set()
+        return {
+            flag
+            for (entry, bit), flag in _AARCH64_HWCAPS.items()
+            if vector.get(entry, 0) >> bit & 1
+        }
 
     def _cpu_list(self, path: str) -> list[int]:
         """Numbers of a list such as "0-3,8"; empty when the file is not there."""
@@ -195,6 +225,12 @@ def best_isa(flags: set[str], tiles_granted: Callable[[], bool] = tiles_granted)
         if needed <= flags and (isa != "amx" or tiles_granted()):
             return isa
     return "scalar"
+
+
+def runnable_isas(best: str) -> tuple[str, ...]:
+    """Levels that a CPU runs whose best one is `best`, best first."""
+    family = next(family for family in _FAMILIES if best in family)
+    return family[family.index(best) :]
 
 
 def _relative(group: str, mount_root: str) -> str:

@@ -23,7 +23,15 @@ FLAGS = (
         STR,
         None,
         "level of the native library, for tests",
-        choices=("scalar", "avx2", "avx512_vnni", "avx512_bf16", "amx"),
+        choices=(
+            "scalar",
+            "avx2",
+            "avx512_vnni",
+            "avx512_bf16",
+            "amx",
+            "neon_dotprod",
+            "neon_i8mm",
+        ),
         auto="the best that runs here",
     ),
 )

@@ -20,6 +20,8 @@ _HOW = {
     "avx512_bf16": "bfloat16 dot products of this CPU",
     "avx512_vnni": "widened to float32 in registers on this CPU",
     "avx2": "widened to float32 in registers on this CPU",
+    "neon_i8mm": "bfloat16 dot products of this CPU",
+    "neon_dotprod": "widened to float32 in registers on this CPU",
     "scalar": "widened to float32 on this CPU",
 }
 

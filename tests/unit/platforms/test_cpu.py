@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 
 from octavo.config.rules.threads import choose_threads
-from octavo.platforms.cpu import CpuPlatform, best_isa, cpu_facts
+from octavo.platforms.cpu import CpuPlatform, best_isa, cpu_facts, runnable_isas
 
 GIB = 2**30
 
@@ -184,6 +185,32 @@ def test_the_level_needs_all_of_its_instructions(flags: str, level: str) -> None
 def test_tiles_that_the_kernel_refuses_are_not_used() -> None:
     flags = set(f"{AVX512} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16".split())
     assert best_isa(flags, lambda: False) == "avx512_bf16"
+
+
+@pytest.mark.parametrize(
+    ("hwcap", "hwcap2", "level"),
+    [
+        (0x8FB, 0, "scalar"),  # Cortex-A72
+        (0x119FFB, 0, "neon_dotprod"),  # Neoverse N1
+        (0x119FFB, 1 << 13, "neon_dotprod"),  # i8mm without bf16
+        (0x119FFB, 1 << 13 | 1 << 14, "neon_i8mm"),
+        (0x19FFB, 1 << 13 | 1 << 14, "scalar"),  # no dot products
+    ],
+)
+def test_capabilities_of_aarch64_come_from_the_auxiliary_vector(
+    machine: Machine, hwcap: int, hwcap2: int, level: str
+) -> None:
+    vector = struct.pack("<8Q", 6, 4096, 16, hwcap, 26, hwcap2, 0, 0)
+    (machine.root / "proc/self/auxv").write_bytes(vector)
+    platform = CpuPlatform(machine.root, lambda: {0}, "aarch64")
+    assert platform.facts().isa == level
+    assert machine.platform().facts().isa == "scalar"  # the bits mean other things on x86-64
+
+
+def test_a_cpu_runs_the_levels_below_its_best_of_its_own_family() -> None:
+    assert runnable_isas("avx512_vnni") == ("avx512_vnni", "avx2", "scalar")
+    assert runnable_isas("neon_i8mm") == ("neon_i8mm", "neon_dotprod", "scalar")
+    assert runnable_isas("scalar") == ("scalar",)
 
 
 def test_this_machine_is_read_without_error() -> None:

@@ -1,0 +1,33 @@
+"""The default model, as `LLM` runs it, on every level: the answers of the stored transcript.
+
+Part of `make test-isa`, where no server is fast enough; on other machines
+tests/integration/test_transcript.py asks the same of a server.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from octavo import LLM, SamplingParams
+from octavo.ops.library import available_isas
+
+TRANSCRIPT = Path(__file__).resolve().parents[1] / "data/transcript/smollm2.json"
+PROMPTS = ["What is 2+2?", "What is the capital of Japan?"]
+MAX_TOKENS = 6
+
+
+@pytest.mark.parametrize("isa", available_isas())
+def test_every_level_gives_the_transcript(isa: str) -> None:
+    expected = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))
+    with LLM(isa=isa, max_model_len=128) as llm:
+        outputs = llm.chat(
+            [[{"role": "user", "content": prompt}] for prompt in PROMPTS],
+            SamplingParams(temperature=0, max_tokens=MAX_TOKENS),
+        )
+    for prompt, output in zip(PROMPTS, outputs, strict=True):
+        text = output.outputs[0].text
+        assert text
+        assert expected[prompt].startswith(text)
