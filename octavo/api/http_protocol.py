@@ -52,6 +52,8 @@ class _CycleWriter:
             and not cycle.response_complete
             and not cycle.disconnected
             and not cycle.flow.write_paused
+            # closed by the other side, which the protocol is told in a later turn of the loop
+            and not cycle.transport.is_closing()
         )
 
     def write(self, body: bytes) -> None:

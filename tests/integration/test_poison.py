@@ -351,7 +351,9 @@ async def storm(port: int) -> None:
 
     async def one(number: int) -> None:
         has_token = number % 2 == 0
-        body = completion(max_tokens=400, stream=has_token)
+        # who leaves late must not come to the token whose weights are poison by itself
+        never = {str(NAN_TOKEN): -100}
+        body = completion(max_tokens=400, stream=has_token, logit_bias=never)
         data = request_bytes(COMPLETIONS, body)
         await leaves(port, data, with_first_token if has_token else at_once)
 
