@@ -51,6 +51,7 @@ def draw_peers(sections: dict[str, Any]) -> None:
         drawn = axis.barh(list(bars), list(bars.values()), color=colors, height=0.7)
         axis.bar_label(drawn, fmt="%.4g", padding=3)
         axis.invert_yaxis()
+        axis.margins(x=0.12)  # room for the figures
         axis.set_title(title, loc="left", fontsize=9)
         axis.xaxis.set_visible(False)
         axis.spines["bottom"].set_visible(False)

@@ -34,6 +34,7 @@ def main() -> None:
     )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--leave-out", nargs="+", default=[], metavar="ENGINE", help="of servers")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", type=Path, default=RESULTS)
     args = parser.parse_args()
@@ -46,6 +47,7 @@ def main() -> None:
         bf16=engines.program("smollm2-bf16"),
         real_models={name: path_of(name) for name in names},
         num_rounds=args.rounds,
+        left_out=frozenset(args.leave_out),
         logs=Path(tempfile.mkdtemp(prefix="peers-")),
     )
     shown: list[Row | Missing] = []

@@ -34,6 +34,7 @@ class Bench:
         bf16: its weights as bfloat16 safetensors; None: not made.
         real_models: name -> GGUF file of larger models; fetched by `scripts/models.py`.
         num_rounds: of each comparison.
+        left_out: names of engines that do not run.
         raw: all figures of all runs, by section, for the results file.
     """
 
@@ -42,6 +43,7 @@ class Bench:
     bf16: Path | None
     real_models: dict[str, Path]
     num_rounds: int
+    left_out: frozenset[str]
     logs: Path
     raw: dict[str, Any] = field(default_factory=dict)
 
@@ -49,7 +51,11 @@ class Bench:
         self, contenders: Mapping[Contender | None, Sequence[str]]
     ) -> dict[str, dict[str, list[dict[str, Any]]]]:
         """Figures by scenario and name, of those contenders that are there."""
-        present = {who: names for who, names in contenders.items() if who is not None}
+        present = {
+            who: names
+            for who, names in contenders.items()
+            if who is not None and who.name not in self.left_out
+        }
         runs = rounds(present, count=self.num_rounds, logs=self.logs, limit_s=600)
         self.raw |= runs
         return runs
