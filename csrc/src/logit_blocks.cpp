@@ -10,27 +10,35 @@ LogitBlocks::~LogitBlocks() {
   if (maxima_) ov_memory_unmap(maxima_, bytes_);
 }
 
-bool LogitBlocks::allocate(int32_t vocab, int32_t chunk_rows) {
+bool LogitBlocks::allocate(int32_t vocab) {
   vocab_ = vocab;
   num_blocks_ = (vocab + kColumns - 1) / kColumns;
   stride_ = (int64_t{num_blocks_} + 15) / 16 * 16;
-  bytes_ = 4 * stride_ * chunk_rows;
+  bytes_ = 4 * stride_ * kMaxRows;
   maxima_ = static_cast<float*>(ov_memory_map(bytes_));
   return maxima_ != nullptr;
 }
 
-void LogitBlocks::take(int64_t row, int64_t first, int64_t columns, const float* x) {
+void LogitBlocks::take(int64_t row, int64_t rows, int64_t first, int64_t columns, const float* x, int64_t stride) {
   static_assert(kColumns == 2 * kLanes);
-  float* out = maxima_ + row * stride_ + first / kColumns;
   const int64_t end = std::min<int64_t>(first + columns, vocab_);
-  for (int64_t at = first; at < end; at += kColumns, x += kColumns, ++out) {
+  for (int64_t at = first; at < end; at += kColumns, x += kColumns) {
+    float* const out = maxima_ + row * stride_ + at / kColumns;
+    uint32_t numbers = 0xffff;  // lanes that saw no NaN
     if (end - at >= kColumns) {
-      const Lanes a = load(x), b = load(x + kLanes);
-      const uint32_t numbers = mask_bits(less_equal(a, a)) & mask_bits(less_equal(b, b));
-      *out = numbers == 0xffff ? max_lanes(max(a, b)) : NAN;
-    } else {
-      const RowStats stats = row_stats(x, static_cast<int32_t>(end - at));
-      *out = stats.is_finite || stats.max == INFINITY ? stats.max : NAN;
+      for (int64_t r = 0; r < rows; ++r) {
+        const Lanes a = load(x + r * stride), b = load(x + r * stride + kLanes);
+        // a + b is NaN if one of them is; of infinities, too, and then the slow way finds none
+        const Lanes sum = a + b;
+        numbers &= mask_bits(less_equal(sum, sum));
+        out[r * stride_] = max_lanes(max(a, b));
+      }
+      if (numbers == 0xffff) continue;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      const RowStats stats = row_stats(x + r * stride, static_cast<int32_t>(std::min<int64_t>(kColumns, end - at)));
+      // +inf stays: it makes the row as little finite as NaN
+      out[r * stride_] = stats.is_finite || stats.max == INFINITY ? stats.max : NAN;
     }
   }
 }

@@ -14,16 +14,19 @@ namespace ov {
 class LogitBlocks {
  public:
   static constexpr int32_t kColumns = 32;  // a head's pieces begin at pairs of tiles
+  // With more rows in a chunk every thread has rows of its own to sample, and a pass over these costs less than this does.
+  static constexpr int64_t kMaxRows = 4;
 
   LogitBlocks() = default;
   ~LogitBlocks();
   LogitBlocks(const LogitBlocks&) = delete;
   LogitBlocks& operator=(const LogitBlocks&) = delete;
 
-  bool allocate(int32_t vocab, int32_t chunk_rows);  // false: out of memory
+  bool allocate(int32_t vocab);  // false: out of memory
 
-  // Of columns [first, first + columns) of a row; first is a multiple of kColumns. NaN where a block holds one.
-  void take(int64_t row, int64_t first, int64_t columns, const float* x);
+  // Of columns [first, first + columns) of rows from `row` on, whose values begin at x, x + stride, ...; first is a
+  // multiple of kColumns. NaN where a block holds one.
+  void take(int64_t row, int64_t rows, int64_t first, int64_t columns, const float* x, int64_t stride);
 
   const float* maxima(int64_t row) const { return maxima_ + row * stride_; }
   // As row_stats() of the whole row. x: the row, of which the block of its maximum is read.

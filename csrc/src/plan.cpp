@@ -153,7 +153,7 @@ bool ov_plan::allocate() {
     return false;
   }
   if ((!sample.empty() && !sampler_scratch.allocate(workers, vocab_size, logit_chunk)) ||
-      (has_logit_blocks && !logit_blocks.allocate(vocab_size, logit_chunk))) {
+      (has_logit_blocks && !logit_blocks.allocate(vocab_size))) {
     set_error("plan: out of memory for sampling");
     return false;
   }
@@ -305,7 +305,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   const auto chunk = [&] {
     return LogitChunk{
         in0,           rows.chunk_first, rows.chunk_rows,        vocab_size,
-        rows.sampling, rows.out,         rows.step->last_tokens, has_logit_blocks ? &logit_blocks : nullptr};
+        rows.sampling, rows.out,         rows.step->last_tokens, uses_logit_blocks(rows) ? &logit_blocks : nullptr};
   };
   switch (n.op) {
     case OV_OP_EMBED:

@@ -80,6 +80,9 @@ struct ov_plan {
   void run(const ov_instr& instr, size_t index, const Rows& rows);
   void run_linear(const ov_instr& instr, size_t index, const Rows& rows, const ov::LinearSink* sink = nullptr);
   void run_head(const ov_instr& instr, size_t index, const Rows& rows);
+  bool uses_logit_blocks(const Rows& rows) const {
+    return has_logit_blocks && rows.chunk_rows <= ov::LogitBlocks::kMaxRows;
+  }
   void run_attention(const ov_instr& instr, const Rows& rows);
   void run_rope_kv(const ov_instr& instr, size_t index, const Rows& rows);
   int check_step(const ov_step& step) const;

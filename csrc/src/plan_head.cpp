@@ -6,11 +6,10 @@
 using namespace ov;
 
 void ov_plan::run_head(const ov_instr& n, size_t index, const Rows& rows) {
-  if (!has_logit_blocks) return run_linear(n, index, rows);
+  if (!uses_logit_blocks(rows)) return run_linear(n, index, rows);
   const auto take = [](void* blocks, int64_t first_row, int64_t count_rows, int64_t first, int64_t columns,
                        const float* x, int64_t stride) {
-    for (int64_t r = 0; r < count_rows; ++r)
-      static_cast<LogitBlocks*>(blocks)->take(first_row + r, first, columns, x + r * stride);
+    static_cast<LogitBlocks*>(blocks)->take(first_row, count_rows, first, columns, x, stride);
   };
   const bool keeps = !n.i[1] || !needs_no_logits(*rows.sampling, *rows.out, rows.chunk_first, rows.chunk_rows);
   const LinearSink sink{take, &logit_blocks, keeps};
