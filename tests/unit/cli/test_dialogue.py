@@ -32,6 +32,8 @@ class Terminal:
             stderr=slave,
             env={**os.environ, "TERM": "dumb"},
             start_new_session=True,
+            # a shell in whose background the tests run has switched Ctrl-C off for its children
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         self.text = ""
