@@ -122,7 +122,7 @@ def best_seconds(
         start = time.perf_counter()
         for i in range(count):
             handle = handles[(first + i) % len(handles)]
-            library.ov_linear(pool.handle, 1, handle, len(x), x.ctypes.data, outs)
+            library.ov_linear(pool.handle, 1, handle, 0, len(x), x.ctypes.data, outs)
         best = min(best, (time.perf_counter() - start) / count)
         first += count
     return best

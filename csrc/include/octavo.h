@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 2
+#define OV_ABI_VERSION 3
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -46,7 +46,8 @@ enum ov_type {
   OV_BF16 = 30,
   /* activations only */
   OV_I32 = 26,
-  OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h */
+  OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h; in a plan, rows of prompt
+                  tokens have the form ov_input_type says, which ov_row_bytes(OV_A8) has room for */
   /* KV caches only: one byte per value and an f32 scale per token and head for K and for V */
   OV_I8 = 24,
   OV_F8_E4M3 = 101,
@@ -64,10 +65,14 @@ OV_API int64_t ov_weight_bytes(const ov_weight* w); /* stored bytes, scales and 
 OV_API int ov_weight_dequantize(const ov_weight* w, int64_t first, int64_t count, float* out);
 /* type -> f32 / bf16 for any supported type (norm vectors, biases, tests). n elements. */
 OV_API int ov_convert(int src_type, const void* src, int64_t n, int dst_type, void* dst);
-/* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared (int8 groups,
- * bf16 or f32) as the weights' kinds demand; they must agree on that and on k. num_segments <= 4. */
-OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int64_t rows, const float* in,
-                     float* const* outs);
+/* How the input of a weight of this kind is prepared: OV_F32, OV_BF16 or OV_A8. Levels with tile registers read prompt
+ * tokens (is_prompt) for quantised kinds as bf16, against the weights' values rounded to bf16, and generated tokens, of
+ * which there are few at a time, as int8: a token's form depends on what it is, never on its batch. */
+OV_API int ov_input_type(int kind, int is_prompt);
+/* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared as ov_input_type
+ * says for the weights' kinds and is_prompt; they must agree on that and on k. num_segments <= 4. */
+OV_API int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int is_prompt, int64_t rows,
+                     const float* in, float* const* outs);
 
 /* ---- KV cache ---------------------------------------------------------------------------------------------------- */
 /* One layer's share of each block: at pool + block_id * block_stride_bytes + layer_offset_bytes.
@@ -160,13 +165,15 @@ typedef struct ov_plan_desc {
   int64_t kv_block_stride_bytes;
   int64_t arena_bytes;
   int32_t num_buffers, num_forward, num_sample, num_weights, num_vectors, num_kv_layers;
-  int32_t max_tokens, max_requests, logit_chunk, block_size, vocab_size, pad_;
+  int32_t max_tokens, max_requests, logit_chunk, block_size, vocab_size;
+  int32_t prompts_as_generated; /* 1: prompt tokens are computed as generated ones are (ov_input_type) */
 } ov_plan_desc;
 
 /* Per-step inputs; arrays stay valid during the call. Unused pointers are NULL. */
 typedef struct ov_step {
   uint32_t version, bytes; /* OV_ABI_VERSION, sizeof(ov_step) */
   int32_t num_tokens, num_requests, num_logits, num_groups;
+  int32_t num_generated, pad_;        /* tokens [0, num_generated) are generated ones, the rest are of prompts */
   const int32_t* input_ids;           /* [T] */
   const int32_t* input_rows;          /* [T] or NULL: >= 0: the id is last_tokens[row] instead */
   const int32_t* positions;           /* [T] */

@@ -9,7 +9,7 @@
 
 namespace ov {
 
-int linear_input_type(const ov_weight& w) { return w.kind == OV_F32 || w.kind == OV_BF16 ? w.kind : OV_A8; }
+int linear_input_type(int kind, bool) { return kind == OV_F32 || kind == OV_BF16 ? kind : OV_A8; }
 
 namespace {
 
@@ -68,7 +68,7 @@ struct Cut {
 };
 
 void compute(const LinearBlock& b) {
-  if (linear_input_type(*b.segment->weight) == OV_A8)
+  if (linear_input_type(b.segment->weight->kind, false) == OV_A8)
     linear_int8(b);
   else
     linear_float(b);
@@ -138,16 +138,18 @@ void linear_piece(const LinearSegment& segment, const void* in, int64_t in_strid
 
 }  // namespace ov
 
-int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int64_t rows, const float* in,
-              float* const* outs) {
+int ov_input_type(int kind, int is_prompt) { return ov::linear_input_type(kind, is_prompt != 0); }
+
+int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int is_prompt, int64_t rows,
+              const float* in, float* const* outs) {
   using namespace ov;
   if (num_segments < 1 || num_segments > kMaxSegments)
     return set_error("a linear has 1 to %d segments, got %d", kMaxSegments, num_segments);
-  const int type = linear_input_type(*weights[0]);
+  const int type = linear_input_type(weights[0]->kind, is_prompt != 0);
   const int64_t k = weights[0]->k;
   LinearSegment segments[kMaxSegments];
   for (int s = 0; s < num_segments; ++s) {
-    if (weights[s]->k != k || linear_input_type(*weights[s]) != type)
+    if (weights[s]->k != k || linear_input_type(weights[s]->kind, is_prompt != 0) != type)
       return set_error("segment %d reads another input than segment 0", s);
     segments[s] = {weights[s], outs[s], weights[s]->n * 4, nullptr, nullptr, 0};
   }

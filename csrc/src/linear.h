@@ -33,8 +33,8 @@ struct LinearSink {
   bool keeps_output;  // else nothing is stored in `out`
 };
 
-// Type of the input a weight reads: OV_A8, OV_BF16 or OV_F32.
-int linear_input_type(const ov_weight& w);
+// Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
+int linear_input_type(int kind, bool is_prompt);
 
 // The weights of the linear that runs after this one, as far as known: threads ask memory for them at the end of theirs.
 struct NextLinear {

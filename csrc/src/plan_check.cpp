@@ -213,7 +213,7 @@ class Checker {
     for (int s = 0; s < segments; ++s) {
       if (!weight(s)) return false;
       const ov_weight& w = *d_.weights[n.weight[s]];
-      if (!in(0, w.k, linear_input_type(w)) || !out(s, w.n) || !vector(s, w.n, true)) return false;
+      if (!in(0, w.k, linear_input_type(w.kind, false)) || !out(s, w.n) || !vector(s, w.n, true)) return false;
       if ((n.i[0] >> s & 1) && !in(1, w.n)) return false;
     }
     return true;

@@ -39,7 +39,7 @@ from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.platforms.cpu import ISA_FLAGS, cpu_facts, runnable_isas
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 #: where the build puts the shared objects
 LIBRARY_DIR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
 #: all levels of all processors
@@ -113,7 +113,7 @@ class OvPlanDesc(Structure):
         ("logit_chunk", c_int32),
         ("block_size", c_int32),
         ("vocab_size", c_int32),
-        ("pad_", c_int32),
+        ("prompts_as_generated", c_int32),
     ]
 
 
@@ -125,6 +125,8 @@ class OvStep(Structure):
         ("num_requests", c_int32),
         ("num_logits", c_int32),
         ("num_groups", c_int32),
+        ("num_generated", c_int32),
+        ("pad_", c_int32),
         ("input_ids", c_void_p),
         ("input_rows", c_void_p),
         ("positions", c_void_p),
@@ -215,7 +217,8 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_weight_bytes": (c_int64, [c_void_p]),
     "ov_weight_dequantize": (c_int, [c_void_p, c_int64, c_int64, c_void_p]),
     "ov_convert": (c_int, [c_int, c_void_p, c_int64, c_int, c_void_p]),
-    "ov_linear": (c_int, [c_void_p, c_int, c_void_p, c_int64, c_void_p, c_void_p]),
+    "ov_input_type": (c_int, [c_int, c_int]),
+    "ov_linear": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int64, c_void_p, c_void_p]),
     "ov_plan_create": (c_void_p, [c_void_p, c_void_p]),
     "ov_plan_destroy": (None, [c_void_p]),
     "ov_plan_set_kv": (c_int, [c_void_p, c_void_p, c_int64]),
@@ -307,12 +310,15 @@ class Library:
         pool: ThreadPool,
         weights: Sequence[NativeWeight],
         x: npt.NDArray[np.float32],
+        *,
+        is_prompt: bool = False,
     ) -> list[npt.NDArray[np.float32]]:
         """x @ w.T for each weight, in one call, outside any plan (tests, benchmarks).
 
         Args:
             weights: at most `MAX_SEGMENTS`, of one k and one input type.
             x: [rows, k].
+            is_prompt: in the arithmetic of prompt tokens (`input_type`).
         """
         x = np.ascontiguousarray(x, np.float32)
         outputs = [np.empty((len(x), weight.n), np.float32) for weight in weights]
@@ -322,6 +328,7 @@ class Library:
             pool.handle,
             len(weights),
             (c_void_p * len(weights))(*(weight.handle for weight in weights)),
+            is_prompt,
             len(x),
             x.ctypes.data,
             (c_void_p * len(weights))(*(output.ctypes.data for output in outputs)),
@@ -329,6 +336,12 @@ class Library:
         if code < 0:
             raise ValueError(self.last_error())
         return outputs
+
+    def input_type(self, kind: GGMLType, *, is_prompt: bool) -> int:
+        """How the input of a weight of this kind is prepared (`ElementType`), for tokens of prompts
+        or generated ones."""
+        code: int = self._dll.ov_input_type(kind, is_prompt)
+        return code
 
     def convert(
         self, source_type: GGMLType, data: memoryview | bytes, count: int
