@@ -73,6 +73,13 @@ def input_type(kind: GGMLType) -> ElementType:
     return ElementType.BF16 if kind == GGMLType.BF16 else ElementType.A8
 
 
+_ACTIVATIONS = {
+    ElementType.A8: "int8",
+    ElementType.BF16: "bfloat16",
+    ElementType.F32: "float32",
+}
+
+
 def round_to_bf16(value: float) -> float:
     """The nearest bfloat16, ties to even."""
     bits = int(np.float32(value).view(np.uint32))
@@ -421,6 +428,17 @@ class NativeBackend:
         self.ops = NativeOps(library, self._pool, dtype)
 
     @property
+    def tells_prompts_apart(self) -> bool:
+        return any(map(self._has_prompt_form, {weight.kind for weight in self.ops.weights}))
+
+    def _has_prompt_form(self, kind: GGMLType) -> bool:
+        """True if weights of this kind read prompt tokens in another form than generated ones."""
+        if self._options.prompts_as_generated:
+            return False
+        forms = {self._library.input_type(kind, is_prompt=is_prompt) for is_prompt in (True, False)}
+        return len(forms) > 1
+
+    @property
     def weight_bytes(self) -> int:
         vectors = sum(vector.nbytes for vector in self.ops.vectors)
         return vectors + sum(weight.stored_bytes for weight in self.ops.weights)
@@ -442,14 +460,14 @@ class NativeBackend:
     def _kinds(self) -> str:
         """How matrices are kept and what they multiply, most frequent kind first."""
         kinds = Counter(weight.kind for weight in self.ops.weights)
-        activations = {
-            ElementType.A8: "int8 activations",
-            ElementType.BF16: "bfloat16 activations",
-            ElementType.F32: "float32 activations",
-        }
-        return ", ".join(
-            f"{kind.name} with {activations[input_type(kind)]}" for kind, _ in kinds.most_common()
-        )
+        return ", ".join(f"{kind.name} with {self._form(kind)}" for kind, _ in kinds.most_common())
+
+    def _form(self, kind: GGMLType) -> str:
+        generated = f"{_ACTIVATIONS[input_type(kind)]} activations"
+        if not self._has_prompt_form(kind):
+            return generated
+        prompt = _ACTIVATIONS[ElementType(self._library.input_type(kind, is_prompt=True))]
+        return f"{generated} ({prompt} ones for prompts)"
 
     def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> Plan:
         program = self.ops.record(

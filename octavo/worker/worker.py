@@ -153,7 +153,11 @@ class Worker:
         """The cache that each layer needs."""
         assert self._backend is not None
         assert self._model is not None
-        return kv_cache_specs(self._model.kv_layers, self._backend.kv_dtype)
+        return kv_cache_specs(
+            self._model.kv_layers,
+            self._backend.kv_dtype,
+            tells_prompts_apart=self._backend.tells_prompts_apart,
+        )
 
     def initialize_kv_cache(self, config: KVCacheConfig) -> None:
         """Allocates the cache and everything that depends on its shape.
