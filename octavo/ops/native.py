@@ -423,7 +423,7 @@ class NativeBackend:
         self._library = library
         self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
         self._num_threads = num_threads
-        self._options = options
+        self.options = options
         self.kv_dtype = cache_element_type(cache_dtype, dtype)
         self.ops = NativeOps(library, self._pool, dtype)
 
@@ -433,7 +433,7 @@ class NativeBackend:
 
     def _has_prompt_form(self, kind: GGMLType) -> bool:
         """True if weights of this kind read prompt tokens in another form than generated ones."""
-        if self._options.prompts_as_generated:
+        if self.options.prompts_as_generated:
             return False
         forms = {self._library.input_type(kind, is_prompt=is_prompt) for is_prompt in (True, False)}
         return len(forms) > 1
@@ -470,9 +470,7 @@ class NativeBackend:
         return f"{generated} ({prompt} ones for prompts)"
 
     def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> Plan:
-        program = self.ops.record(
-            network, copies_before_overwrite=not self._options.is_arena_shared
-        )
+        program = self.ops.record(network, copies_before_overwrite=not self.options.is_arena_shared)
         return Plan(
             self._library,
             self._pool,
@@ -482,7 +480,7 @@ class NativeBackend:
             max_tokens=max_tokens,
             max_requests=max_requests,
             kv_dtype=self.kv_dtype,
-            options=self._options,
+            options=self.options,
         )
 
     def close(self) -> None:

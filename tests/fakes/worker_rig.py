@@ -115,7 +115,7 @@ class WorkerRig:
                 max_num_batched_tokens=max_tokens, max_num_seqs=max_requests, depth=depth
             ),
             DeviceConfig(),
-            open_backend=lambda device, dtype, cache_dtype: self._open(dtype),
+            open_backend=lambda device, dtype, cache_dtype, prompt_dtype: self._open(dtype),
             open_checkpoint=lambda path: self.checkpoint,
             available_memory_bytes=lambda: 2**30,
         )
