@@ -65,10 +65,13 @@ class PlanOptions(msgspec.Struct, frozen=True):
     Attributes:
         is_fused: apply `octavo/ops/fusion.py`.
         is_arena_shared: let buffers share memory. Off, every value can be read after a step.
+        prompts_as_generated: compute prompt tokens as generated ones also where the library has
+            kernels of their own for them (`Library.input_type`).
     """
 
     is_fused: bool = True
     is_arena_shared: bool = True
+    prompts_as_generated: bool = False
 
 
 class Plan:
@@ -103,6 +106,7 @@ class Plan:
         self._program = forget_logits(program) if options.is_arena_shared else program
         self._weights = weights
         self._vocab_size = vocab_size
+        self._prompts_as_generated = options.prompts_as_generated
         self._max_tokens = max_tokens
         self._max_requests = max_requests
         self._kv_dtype = CACHE_TYPES[kv_dtype]
@@ -263,6 +267,7 @@ class Plan:
             logit_chunk=LOGIT_CHUNK,
             block_size=pool.block_size,
             vocab_size=self._vocab_size,
+            prompts_as_generated=self._prompts_as_generated,
         )
         self._handle = self._library.ov_plan_create(self._pool.handle, ctypes.byref(description))
         if not self._handle:
@@ -314,6 +319,7 @@ class _StepBinding:
         struct.num_tokens = step.num_tokens
         struct.num_requests = step.num_requests
         struct.num_logits = step.num_logits
+        struct.num_generated = step.num_generated
         return struct
 
 
