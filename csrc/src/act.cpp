@@ -72,7 +72,7 @@ void act_mul(ov_pool* pool, View a, View b, Act kind, View out, int64_t rows, fl
     parallel_rows(pool, rows, out.cols * kActWork, [&](int64_t r, int worker) {
       float* y = out.dtype == OV_F32 ? out.f32(r) : scratch + worker * scratch_stride;
       map_rows2(a.f32(r), b.f32(r), y, out.cols, [&](Lanes g, Lanes u) { return f(g) * u; });
-      if (out.dtype != OV_F32) prepare_row(out.dtype, y, out.cols, out.row(r));
+      if (out.dtype != OV_F32) prepare_row(out, r, y);
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "int_lanes.h"
+#include "linear.h"
 #include "octavo.h"
 #include "prepare.h"
 #include "tiles.h"
@@ -45,7 +46,12 @@ size_t ov_sizeof(const char* struct_name) {
 int64_t ov_row_bytes(int dtype, int64_t cols) {
   using namespace ov;
   switch (dtype) {
-    case OV_A8: return a8_layout(cols).bytes;
+    case OV_A8: {
+      const int64_t generated = a8_layout(cols).bytes;
+      if (linear_input_type(OV_Q8_0, true) == OV_A8) return generated;
+      const int64_t prompt = ov_row_bytes(OV_BF16, cols);
+      return generated > prompt ? generated : prompt;
+    }
     case OV_BF16: return round_up(round_up(cols, 2) * 2, 64);
     default: return round_up(cols * 4, 64);
   }

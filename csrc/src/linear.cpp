@@ -9,12 +9,15 @@
 
 namespace ov {
 
-int linear_input_type(int kind, bool) { return kind == OV_F32 || kind == OV_BF16 ? kind : OV_A8; }
+int linear_input_type(int kind, bool is_prompt) {
+  if (kind == OV_F32 || kind == OV_BF16) return kind;
+  return is_prompt && kPromptsInTiles ? OV_BF16 : OV_A8;
+}
 
 namespace {
 
 // Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
-constexpr int64_t kRowBlock = 128;
+constexpr int64_t kRowBlock = 128, kPromptRowBlock = 512;
 constexpr int64_t kTileStep = 2;  // kernels take tiles in pairs
 static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && kTileStep % kFloatTiles == 0);
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
@@ -22,9 +25,27 @@ constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;
 constexpr int64_t kItemsPerThread = 6;
 
-int64_t tiles_per_item(const ov_weight& w, int64_t rows, int64_t total_tiles, int threads) {
+// Rows in a form, of one call.
+struct Form {
+  int64_t first, rows;
+  bool is_prompt;
+};
+
+// The two ranges of rows, of which either may be empty; one, where they are computed alike.
+struct Forms {
+  Form range[2];
+
+  Forms(const ov_weight& w, const LinearRows& r) : range{{0, r.generated, false}, {r.generated, 0, true}} {
+    if (linear_input_type(w.kind, true) == linear_input_type(w.kind, false) || r.generated > r.rows)
+      range[0].rows = r.rows;
+    else
+      range[1].rows = r.rows - r.generated;
+  }
+};
+
+int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads) {
   const int64_t by_bytes = kItemBytes / w.tile_bytes;
-  const int64_t work = w.kind == OV_BF16 ? kItemWork * kBf16Speed : kItemWork;
+  const int64_t work = linear_input_type(w.kind, is_prompt) == OV_BF16 ? kItemWork * kBf16Speed : kItemWork;
   const int64_t by_work = work / (rows * w.k * kTileColumns);
   int64_t tiles = by_bytes < by_work ? by_bytes : by_work;
   const int64_t fair = total_tiles / (threads * kItemsPerThread);
@@ -40,15 +61,17 @@ struct Cut {
   int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
   int64_t items = 0;                              // of a row block
 
-  Cut(const ov_weight* const* w, int num, int64_t rows, int threads) : num_segments(num) {
+  Cut(const ov_weight* const* w, int num, int64_t rows, bool is_prompt, int threads) : num_segments(num) {
     // nearly equal blocks that begin at multiples of kRowStep
-    block_rows = round_up(ceil_div(rows, ceil_div(rows, kRowBlock)), kRowStep);
+    const int64_t limit = is_prompt ? kPromptRowBlock : kRowBlock;
+    block_rows = round_up(ceil_div(rows, ceil_div(rows, limit)), kRowStep);
     row_blocks = ceil_div(rows, block_rows);
     int64_t total_tiles = 0;
     for (int s = 0; s < num; ++s) total_tiles += w[s]->num_tiles;
     for (int s = 0; s < num; ++s) {
       weights[s] = w[s];
-      step[s] = tiles_per_item(*w[s], rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
+      step[s] =
+          tiles_per_item(*w[s], is_prompt, rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
       items += ceil_div(w[s]->num_tiles, step[s]);
       end[s] = items;
     }
@@ -68,10 +91,12 @@ struct Cut {
 };
 
 void compute(const LinearBlock& b) {
-  if (linear_input_type(b.segment->weight->kind, false) == OV_A8)
-    linear_int8(b);
-  else
-    linear_float(b);
+  const int kind = b.segment->weight->kind;
+  if (kind == OV_F32 || kind == OV_BF16) return linear_float(b);
+#if defined(OV_HAS_TILES)
+  if (b.is_prompt) return linear_expanded_tiles(b);
+#endif
+  linear_int8(b);
 }
 
 // Into the segment's output, or into memory of this thread, and then to the sink.
@@ -92,35 +117,51 @@ void compute_to_sink(LinearBlock b, const LinearSink& sink) {
   sink.take(sink.context, b.first_row, b.rows, first, columns, segment.out + first + b.first_row * stride, stride);
 }
 
-}  // namespace
+// The next linear's first items, or of none.
+Cut cut_of(const NextLinear& next, int threads) {
+  static const Cut kNone(nullptr, 0, 1, false, 1);
+  if (next.num == 0 || next.rows.rows == 0) return kNone;
+  const Forms forms(*next.weights[0], next.rows);
+  const Form& first = forms.range[forms.range[0].rows > 0 ? 0 : 1];
+  return Cut(next.weights, next.num, first.rows, first.is_prompt, threads);
+}
 
-void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows, const NextLinear& next, const LinearSink* sink) {
-  if (rows <= 0) return;
-  const int threads = pool ? pool_size(pool) : 1;
+struct Call {
+  ov_pool* pool;
+  const LinearSegment* segments;
+  int num_segments;
+  const char* in;
+  int64_t in_stride;
+  const LinearSink* sink;
+};
+
+// Rows of one form. `then`: what runs after them, if that is known.
+void run_form(const Call& call, const Form& form, const Cut& then) {
+  const int threads = call.pool ? pool_size(call.pool) : 1;
   const ov_weight* weights[kMaxSegments];
-  for (int s = 0; s < num_segments; ++s) weights[s] = segments[s].weight;
-  const Cut cut(weights, num_segments, rows, threads);
+  for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
+  const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
   const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after) {
     LinearBlock b;
     const int s = cut.locate(item, &b.first_tile);
-    b.segment = &segments[s];
-    b.in = static_cast<const char*>(in);
-    b.in_stride = in_stride;
-    b.first_row = cut.block_rows * row_block;
-    b.rows = rows - b.first_row < cut.block_rows ? rows - b.first_row : cut.block_rows;
+    b.segment = &call.segments[s];
+    b.in = call.in;
+    b.in_stride = call.in_stride;
+    const int64_t skipped = cut.block_rows * row_block;
+    b.first_row = form.first + skipped;
+    b.rows = form.rows - skipped < cut.block_rows ? form.rows - skipped : cut.block_rows;
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
     b.tiles = left < cut.step[s] ? left : cut.step[s];
+    b.is_prompt = form.is_prompt;
     b.after = after;
-    sink ? compute_to_sink(b, *sink) : compute(b);
+    call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
   if (cut.row_blocks > 1) {
-    parallel_for(pool, cut.items * cut.row_blocks,
+    parallel_for(call.pool, cut.items * cut.row_blocks,
                  [&](int64_t item, int) { run(item % cut.items, item / cut.items, NextTiles()); });
     return;
   }
-  const Cut then(next.weights, next.num, next.num > 0 ? next.rows : 1, threads);
-  parallel_runs(pool, cut.items, [&](int64_t item, int thread, bool is_last) {
+  parallel_runs(call.pool, cut.items, [&](int64_t item, int thread, bool is_last) {
     NextTiles after;
     if (!is_last)
       after = cut.tiles_of(item + 1);
@@ -130,10 +171,22 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
   });
 }
 
+}  // namespace
+
+void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
+                const LinearRows& rows, const NextLinear& next, const LinearSink* sink) {
+  const Call call{pool, segments, num_segments, static_cast<const char*>(in), in_stride, sink};
+  const Forms forms(*segments[0].weight, rows);
+  const Cut then = cut_of(next, pool ? pool_size(pool) : 1);
+  for (const Form& form : forms.range)
+    if (form.rows > 0) run_form(call, form, then);
+}
+
 void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
                   int64_t tiles) {
   const int64_t left = segment.weight->num_tiles - first_tile;
-  compute({&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, {}});
+  compute(
+      {&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, false, {}});
 }
 
 }  // namespace ov
@@ -156,7 +209,12 @@ int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, 
   static thread_local Scratch scratch;
   const int64_t stride = ov_row_bytes(type, k);
   void* prepared = scratch.take(stride * (rows > 0 ? rows : 1));
-  prepare_rows(pool, type, rows, k, in, k * 4, prepared, stride);
-  linear_run(pool, segments, num_segments, prepared, stride, rows, NextLinear());
+  View rows_in;
+  rows_in.data = static_cast<char*>(prepared);
+  rows_in.stride = stride;
+  rows_in.dtype = type;
+  rows_in.cols = static_cast<int32_t>(k);
+  prepare_rows(pool, rows, in, k * 4, rows_in);
+  linear_run(pool, segments, num_segments, prepared, stride, {rows, is_prompt ? 0 : rows}, NextLinear());
   return 0;
 }

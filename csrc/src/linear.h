@@ -36,19 +36,24 @@ struct LinearSink {
 // Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(int kind, bool is_prompt);
 
+// Rows of a step: [0, generated) are of generated tokens, the rest of prompts.
+struct LinearRows {
+  int64_t rows, generated;
+};
+
 // The weights of the linear that runs after this one, as far as known: threads ask memory for them at the end of theirs.
 struct NextLinear {
   const ov_weight* weights[kMaxSegments];
   int num = 0;
-  int64_t rows = 0;
+  LinearRows rows = {};
 };
 
 // Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type
-// says (the same for all segments, and the same k). num_segments <= kMaxSegments.
+// says for either range (the same for all segments, and the same k). num_segments <= kMaxSegments.
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
-                int64_t rows, const NextLinear& next, const LinearSink* sink = nullptr);
+                const LinearRows& rows, const NextLinear& next, const LinearSink* sink = nullptr);
 
-// One row and some tiles of it, on this thread: the same bits.
+// One row of a generated token and some tiles of it, on this thread: the same bits.
 void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
                   int64_t tiles);
 

@@ -15,6 +15,7 @@ struct LinearBlock {
   int64_t in_stride;
   int64_t first_row, rows;
   int64_t first_tile, tiles;
+  bool is_prompt;
   NextTiles after;  // what this thread reads after the block
 };
 
@@ -40,16 +41,21 @@ inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;
 inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 #endif
 
-// kRowStep: register blocks of that many rows are the best. kBf16Speed: of BF16 weights against quantised ones.
+// kPromptsInTiles: quantised kinds read prompt tokens as bf16.
+// kRowStep: register blocks of that many rows are the best. kBf16Speed: of bf16 activations against int8 ones.
 #if defined(OV_HAS_TILES)
 inline constexpr int kRowStep = 32, kBf16Speed = 4;
+inline constexpr bool kPromptsInTiles = true;
 #else
 inline constexpr int kRowStep = 1, kBf16Speed = 1;
+inline constexpr bool kPromptsInTiles = false;
 #endif
 
 void linear_int8(const LinearBlock& block);
-void linear_float(const LinearBlock& block);       // BF16 and F32
-void linear_bf16_tiles(const LinearBlock& block);  // BF16, where the level has tile registers (tiles.h)
+void linear_float(const LinearBlock& block);  // BF16 and F32
+// Where the level has tile registers (tiles.h):
+void linear_bf16_tiles(const LinearBlock& block);      // BF16
+void linear_expanded_tiles(const LinearBlock& block);  // quantised, of prompt tokens
 
 // Stores R rows x C tiles: accumulator, + bias, + residual.
 template <int R, int C>

@@ -1,9 +1,12 @@
-// BF16 weights times bf16 activations in the tile registers of AMX, accumulated in f32.
+// BF16 weights, and quantised ones for prompt tokens, times bf16 activations in the tile registers of AMX, accumulated
+// in f32.
 //
 // A packed group of 16 pairs of k is a B operand as it lies, 32 values of a prepared row are a row of an A operand.
+// Quantised tiles are expanded to such operands first, two tiles at a time for all rows of a block.
 // The arithmetic of an output is that of the instruction over k in steps of 32, whatever rows share the registers.
 #include "linear_block.h"
 #include "scratch.h"
+#include "tile_panel.h"
 #include "tiles.h"
 
 #if defined(OV_HAS_TILES)
@@ -12,7 +15,6 @@ namespace ov {
 
 namespace {
 
-constexpr int64_t kStepBytes = 1024;  // 32 values of k x 16 columns
 constexpr int64_t kRegisterRows = 16, kPartRows = 2 * kRegisterRows;
 
 // Registers: 0-3 sums (row tile * 2 + column tile), 4 and 5 activations, 6 and 7 weights.
@@ -35,22 +37,26 @@ struct Sums {
   int64_t stride, half;
 };
 
-// One or two row tiles x one or two column tiles over all of k.
-template <int Rows, int Columns>
-void multiply(const char* in, int64_t in_stride, const ov_weight& w, int64_t tile, const NextTiles& after,
-              const Sums& sums) {
+// Operands of one or two column tiles: `column` bytes from one to the next, `step` from 32 values of k to the next.
+struct Operands {
+  const char* data;
+  int64_t column, step, steps;
+};
+
+// One or two row tiles x one or two column tiles over all of k. ask(): asks memory for the operands some steps ahead.
+template <int Rows, int Columns, class Ask>
+OV_ALWAYS_INLINE void multiply(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
+                               Ask&& ask) {
   const char* const second = in + sums.half * in_stride;
-  const uint8_t* codes = tile_codes(w, tile);
-  const int64_t tile_bytes = w.tile_bytes, steps = ceil_div(w.k, 32);
-  TilesAhead<Columns, kStepBytes, 0> ahead(w, tile, tile_bytes, after);
+  const char* operand = weights.data;
   unroll<2 * Rows>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
-  for (int64_t i = 0; i < steps; ++i, codes += kStepBytes) {
-    if constexpr (Rows == 1) ahead.ask();  // few rows: weights come from memory
+  for (int64_t i = 0; i < weights.steps; ++i, operand += weights.step) {
+    ask();
     tile_load<4>(in + 64 * i, in_stride);
-    tile_load<6>(codes, 64);
+    tile_load<6>(operand, 64);
     tile_dot_bf16<0, 4, 6>();
     if constexpr (Columns == 2) {
-      tile_load<7>(codes + tile_bytes, 64);
+      tile_load<7>(operand + weights.column, 64);
       tile_dot_bf16<1, 4, 7>();
     }
     if constexpr (Rows == 2) {
@@ -87,40 +93,88 @@ void finish(const LinearSegment& s, int64_t tile, int64_t row, int64_t rows, con
   }
 }
 
-template <int Columns>
-void tiles_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch) {
+// `rows` rows of one part from `row` on; multiply(rows of tiles, sums).
+template <int Columns, class Multiply>
+OV_ALWAYS_INLINE void part_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch,
+                              Multiply&& multiply) {
   const LinearSegment& s = *b.segment;
-  const ov_weight& w = *s.weight;
-  const char* in = b.in + row * b.in_stride;
-  const bool direct = !s.bias && !s.residual && w.n >= (tile + Columns) * kTileColumns;
+  const bool direct = !s.bias && !s.residual && s.weight->n >= (tile + Columns) * kTileColumns;
   Sums sums = {scratch, 64 * Columns, (rows + 1) / 2};
   if (direct) {
     sums.data = reinterpret_cast<char*>(s.out + tile * kTileColumns) + row * s.out_stride;
     sums.stride = s.out_stride;
   }
-  const NextTiles after = tile + Columns < b.first_tile + b.tiles ? next_tiles(w, tile + Columns) : b.after;
   if (rows > kRegisterRows)
-    multiply<2, Columns>(in, b.in_stride, w, tile, after, sums);
+    multiply(Index<2>{}, sums);
   else
-    multiply<1, Columns>(in, b.in_stride, w, tile, after, sums);
+    multiply(Index<1>{}, sums);
   if (direct) return;
-  for (int c = 0; c < Columns; ++c) finish(s, tile + c, row, rows, scratch + 64 * c, 64 * Columns);
+  for (int c = 0; c < Columns && tile + c < s.weight->num_tiles; ++c)
+    finish(s, tile + c, row, rows, scratch + 64 * c, 64 * Columns);
+}
+
+template <int Columns>
+void float_tiles(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch) {
+  const ov_weight& w = *b.segment->weight;
+  const Operands operands = {reinterpret_cast<const char*>(tile_codes(w, tile)), w.tile_bytes, kOperandBytes,
+                             ceil_div(w.k, 32)};
+  const NextTiles after = tile + Columns < b.first_tile + b.tiles ? next_tiles(w, tile + Columns) : b.after;
+  part_of<Columns>(b, tile, row, rows, scratch, [&](auto parts, const Sums& sums) OV_INLINED {
+    const char* in = b.in + row * b.in_stride;
+    TilesAhead<Columns, kOperandBytes, 0> ahead(w, tile, w.tile_bytes, after);
+    multiply<parts.value, Columns>(in, b.in_stride, operands, sums, [&]() OV_INLINED {
+      if constexpr (parts.value == 1) ahead.ask();  // few rows: weights come from memory
+    });
+  });
+}
+
+char* sums_scratch() {
+  static thread_local Scratch scratch;
+  return static_cast<char*>(scratch.take(kPartRows * 2 * 64));
+}
+
+template <int Kind>
+void expanded_tiles(const LinearBlock& b, char* panel, TileShapes& registers, int64_t* shaped) {
+  const ov_weight& w = *b.segment->weight;
+  const Operands operands = {panel, kOperandBytes, 2 * kOperandBytes, w.k / 32};
+  char* const scratch = sums_scratch();
+  const int64_t end = b.first_tile + b.tiles;
+  for (int64_t t = b.first_tile; t < end; t += 2) {
+    // past the weight's last tile it is read again, and not stored
+    const int64_t step = t + 2 <= w.num_tiles ? w.tile_bytes : 0;
+    expand_panel<Kind, 2>(w, t, step, t + 2 < end ? next_tiles(w, t + 2) : b.after, panel);
+    for_row_parts(b.rows, kPartRows, [&](int64_t first, int64_t rows) {
+      if (rows != *shaped) registers.load(shapes(*shaped = rows));
+      const int64_t row = b.first_row + first;
+      part_of<2>(b, t, row, rows, scratch, [&](auto parts, const Sums& sums) OV_INLINED {
+        multiply<parts.value, 2>(b.in + row * b.in_stride, b.in_stride, operands, sums, [] {});
+      });
+    });
+  }
 }
 
 }  // namespace
 
 void linear_bf16_tiles(const LinearBlock& b) {
-  static thread_local Scratch scratch;
-  char* sums = static_cast<char*>(scratch.take(kPartRows * 2 * 64));
+  char* const scratch = sums_scratch();
   const int64_t end = b.first_tile + b.tiles;
   int64_t shaped = b.rows < kPartRows ? b.rows : kPartRows;
   TileShapes registers(shapes(shaped));
   for_row_parts(b.rows, kPartRows, [&](int64_t first, int64_t rows) {
     if (rows != shaped) registers.load(shapes(shaped = rows));
     int64_t t = b.first_tile;
-    for (; t + 2 <= end; t += 2) tiles_of<2>(b, t, b.first_row + first, rows, sums);
-    if (t < end) tiles_of<1>(b, t, b.first_row + first, rows, sums);
+    for (; t + 2 <= end; t += 2) float_tiles<2>(b, t, b.first_row + first, rows, scratch);
+    if (t < end) float_tiles<1>(b, t, b.first_row + first, rows, scratch);
   });
+}
+
+void linear_expanded_tiles(const LinearBlock& b) {
+  static thread_local Scratch panels;
+  const ov_weight& w = *b.segment->weight;
+  char* const panel = static_cast<char*>(panels.take(w.k / 32 * 2 * kOperandBytes));
+  int64_t shaped = b.rows < kPartRows ? b.rows : kPartRows;
+  TileShapes registers(shapes(shaped));
+  visit_quantized(w.kind, [&]<int Kind>() { expanded_tiles<Kind>(b, panel, registers, &shaped); });
 }
 
 }  // namespace ov

@@ -77,7 +77,7 @@ void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, i
     }
     float* y = a.out.dtype == OV_F32 ? a.out.f32(row) : scratch + worker * scratch_stride;
     for (int32_t h = 0; h < a.heads; ++h) head(x + h * a.cols, y + h * a.cols, a);
-    if (a.out.dtype != OV_F32) prepare_row(a.out.dtype, y, width, a.out.row(row));
+    if (a.out.dtype != OV_F32) prepare_row(a.out, row, y);
   });
 }
 

@@ -46,6 +46,8 @@ bool ov_plan::build(const ov_plan_desc& d) {
   logit_chunk = d.logit_chunk;
   block_size = d.block_size;
   vocab_size = d.vocab_size;
+  prompts_as_generated = d.prompts_as_generated != 0;
+  num_generated = max_tokens;
   arena_bytes = d.arena_bytes;
   for (int32_t i = 0; i < d.num_kv_layers; ++i) {
     const ov_kv_layer& l = d.kv_layers[i];
@@ -168,9 +170,15 @@ View ov_plan::view(const ov_operand& o, const Rows& rows) const {
   v.stride = b.stride_bytes;
   v.dtype = b.dtype;
   v.cols = b.cols - o.col;
+  if (b.rows == OV_ROWS_T) v.num_generated = num_generated;
   if (rows.is_sample && b.rows == OV_ROWS_L && !is_chunked[static_cast<size_t>(o.buffer)])
     v.data += rows.chunk_first * b.stride_bytes;
   return v;
+}
+
+int ov_plan::row_type(const ov_buffer& b, int64_t row) const {
+  if (b.dtype != OV_A8) return b.dtype;
+  return linear_input_type(OV_Q8_0, b.rows == OV_ROWS_T && row >= num_generated);
 }
 
 int64_t ov_plan::count(const ov_instr& n, const Rows& rows) const {
@@ -189,6 +197,8 @@ int ov_plan::check_step(const ov_step& s) const {
     return set_error("step: num_requests is %d, the plan takes at most %d", s.num_requests, max_requests);
   if (s.num_logits < 0 || s.num_logits > max_tokens)
     return set_error("step: num_logits is %d, the plan takes at most %d", s.num_logits, max_tokens);
+  if (s.num_generated < 0 || s.num_generated > s.num_tokens)
+    return set_error("step: num_generated is %d, outside the %d tokens", s.num_generated, s.num_tokens);
   if (s.num_groups < num_groups)
     return set_error("step: num_groups is %d, the plan needs %d", s.num_groups, num_groups);
   for (int32_t l = 0; l < s.num_logits && s.logit_rows; ++l)
@@ -237,6 +247,7 @@ int ov_plan::forward_step(const ov_step& step) {
     if (!step.positions) return set_error("step: positions is needed");
     for (const RopeTable& table : rope_tables) rope_fill(pool, table, step.positions, step.num_tokens);
   }
+  num_generated = prompts_as_generated ? max_tokens : step.num_generated;
   return run_all(forward, 0, Rows{&step, nullptr, nullptr, 0, 0, false});
 }
 
@@ -326,8 +337,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
       return n.op == OV_OP_RMS_NORM ? rms_norm(pool, args, count_rows, row_scratch, row_scratch_cols)
                                     : layer_norm(pool, args, count_rows, row_scratch, row_scratch_cols);
     }
-    case OV_OP_PREPARE:
-      return prepare_rows(pool, out0.dtype, count_rows, out0.cols, in0.data, in0.stride, out0.data, out0.stride);
+    case OV_OP_PREPARE: return prepare_rows(pool, count_rows, in0.data, in0.stride, out0);
     case OV_OP_LINEAR: return run_linear(n, index, rows);
     case OV_OP_LM_HEAD: return run_head(n, index, rows);
     case OV_OP_ADD: return add(pool, in0, in1, out0, count_rows);
@@ -373,9 +383,11 @@ void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, cons
     if (then)
       for (; next.num < kMaxSegments && then->weight[next.num] >= 0; ++next.num)
         next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
-    next.rows = rows.step->num_tokens;
+    next.rows = {rows.step->num_tokens, !then || then->rows == OV_ROWS_T ? num_generated : rows.step->num_tokens};
   }
-  linear_run(pool, segments, used, in0.data, in0.stride, count(n, rows), next, sink);
+  const int64_t count_rows = count(n, rows);
+  linear_run(pool, segments, used, in0.data, in0.stride, {count_rows, std::min(count_rows, in0.num_generated)}, next,
+             sink);
 }
 
 void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {
@@ -408,9 +420,7 @@ void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
     args.out.dtype = OV_F32;
   }
   attention(pool, args, *rows.step, attention_scratch);
-  if (is_prepared)
-    prepare_rows(pool, out.dtype, rows.step->num_tokens, out.cols, args.out.data, args.out.stride, out.data,
-                 out.stride);
+  if (is_prepared) prepare_rows(pool, rows.step->num_tokens, args.out.data, args.out.stride, out);
 }
 
 extern "C" {
@@ -469,9 +479,10 @@ int ov_plan_read(ov_plan* plan, int32_t buffer, int64_t rows, float* out) {
   if (!b) return -1;
   for (int64_t r = 0; r < rows; ++r, out += b->cols) {
     const char* row = plan->arena + b->offset_bytes + r * b->stride_bytes;
-    if (b->dtype == OV_F32) {
+    const int dtype = plan->row_type(*b, r);
+    if (dtype == OV_F32) {
       memcpy(out, row, sizeof(float) * static_cast<size_t>(b->cols));
-    } else if (b->dtype == OV_BF16) {
+    } else if (dtype == OV_BF16) {
       for (int32_t c = 0; c < b->cols; ++c) out[c] = from_bf16(reinterpret_cast<const uint16_t*>(row)[c]);
     } else {
       const A8Layout layout = a8_layout(b->cols);
@@ -491,7 +502,7 @@ int ov_plan_write(ov_plan* plan, int32_t buffer, int64_t rows, const float* in) 
     if (b->dtype == OV_F32)
       memcpy(row, in, sizeof(float) * static_cast<size_t>(b->cols));
     else
-      prepare_row(b->dtype, in, b->cols, row);
+      prepare_row(plan->row_type(*b, r), in, b->cols, row);
   }
   return 0;
 }

@@ -33,6 +33,9 @@ struct ov_plan {
     bool is_sample;
   };
 
+  // Type of a row of a buffer: OV_A8 says only that quantised weights read it.
+  int row_type(const ov_buffer& buffer, int64_t row) const;
+
   bool build(const ov_plan_desc& desc);  // false: see ov_last_error()
   int set_kv(void* kv_pool, int64_t block_stride_bytes);
   int forward_step(const ov_step& step);
@@ -49,6 +52,8 @@ struct ov_plan {
   std::vector<ov::RopeTable> rope_tables;
   std::vector<int> rope_of_instr;            // per instruction of `forward`: its table, or -1
   std::vector<const ov_instr*> next_linear;  // per instruction of `forward`: the linear after it, or nullptr
+  bool prompts_as_generated = false;
+  int32_t num_generated = 0;  // of the last step: rows before it have the generated form (linear_input_type)
   int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0, num_groups = 0;
   ov::Reporting reporting;
 

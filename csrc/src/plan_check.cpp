@@ -195,6 +195,7 @@ class Checker {
   bool gather(const ov_instr& n) const {
     if (n.rows != OV_ROWS_L) return fail("rows must be L");
     if (!out(0, width(n.out[0]), -1)) return false;
+    if (buffer(n.out[0]).dtype == OV_A8) return fail("out0: rows of A8 have different forms in T and in L");
     return has("in0", n.in[0], width(n.out[0]), OV_ROWS_T, buffer(n.out[0]).dtype);
   }
 

@@ -1,6 +1,7 @@
 #include "prepare.h"
 
 #include "int_lanes.h"
+#include "linear.h"
 #include "octavo.h"
 #include "pool.h"
 
@@ -79,14 +80,19 @@ void prepare_row(int dtype, const float* in, int64_t cols, void* out) {
     memcpy(out, in, static_cast<size_t>(cols) * sizeof(float));
 }
 
-void prepare_rows(ov_pool* pool, int dtype, int64_t rows, int64_t cols, const void* in, int64_t in_stride, void* out,
-                  int64_t out_stride) {
+void prepare_row(const View& out, int64_t row, const float* in) {
+  // every quantised kind reads the same forms
+  const int dtype = out.dtype == OV_A8 ? linear_input_type(OV_Q8_0, row >= out.num_generated) : out.dtype;
+  prepare_row(dtype, in, out.cols, out.row(row));
+}
+
+void prepare_rows(ov_pool* pool, int64_t rows, const void* in, int64_t in_stride, const View& out) {
   constexpr int64_t kRowsPerTile = 8;
-  parallel_for(pool, ceil_div(rows, kRowsPerTile), [=](int64_t tile, int) {
+  parallel_for(pool, ceil_div(rows, kRowsPerTile), [&](int64_t tile, int) {
     const int64_t end = tile * kRowsPerTile + kRowsPerTile < rows ? tile * kRowsPerTile + kRowsPerTile : rows;
     for (int64_t r = tile * kRowsPerTile; r < end; ++r) {
       const char* source = static_cast<const char*>(in) + r * in_stride;
-      prepare_row(dtype, reinterpret_cast<const float*>(source), cols, static_cast<char*>(out) + r * out_stride);
+      prepare_row(out, r, reinterpret_cast<const float*>(source));
     }
   });
 }

@@ -11,6 +11,8 @@
 
 #include <cstdint>
 
+#include "view.h"
+
 struct ov_pool;
 
 namespace ov {
@@ -25,8 +27,10 @@ A8Layout a8_layout(int64_t cols);
 // One row; dtype OV_A8, OV_BF16 or OV_F32; out 64-byte aligned, ov_row_bytes(dtype, cols) bytes.
 void prepare_row(int dtype, const float* in, int64_t cols, void* out);
 
-// `rows` rows on the pool; strides in bytes.
-void prepare_rows(ov_pool* pool, int dtype, int64_t rows, int64_t cols, const void* in, int64_t in_stride, void* out,
-                  int64_t out_stride);
+// Row `row` of a buffer that linears read, in the form of that row.
+void prepare_row(const View& out, int64_t row, const float* in);
+
+// The first `rows` rows of `out` from f32 rows at a stride in bytes, on the pool.
+void prepare_rows(ov_pool* pool, int64_t rows, const void* in, int64_t in_stride, const View& out);
 
 }  // namespace ov

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace ov {
 
@@ -10,6 +11,8 @@ struct View {
   int64_t stride = 0;    // bytes from row to row
   int32_t dtype = 0;     // ov_type
   int32_t cols = 0;
+  // of a prepared buffer: rows from this one on are those of prompt tokens (linear_input_type)
+  int64_t num_generated = std::numeric_limits<int64_t>::max();
 
   explicit operator bool() const { return data != nullptr; }
   void* row(int64_t r) const { return data + r * stride; }

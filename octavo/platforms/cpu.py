@@ -23,7 +23,7 @@ _AVX512_VNNI = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl
 #: instruction-set levels of the native library, best first, and the CPU flags each needs: x86-64's
 #: of /proc/cpuinfo, aarch64's as the kernel names HWCAP bits
 ISA_FLAGS: dict[str, set[str]] = {
-    "amx": _AVX512_VNNI | {"avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"},
+    "amx": _AVX512_VNNI | {"avx512_bf16", "avx512vbmi", "amx_tile", "amx_int8", "amx_bf16"},
     "avx512_bf16": _AVX512_VNNI | {"avx512_bf16"},
     "avx512_vnni": _AVX512_VNNI,
     "avx2": _AVX2,

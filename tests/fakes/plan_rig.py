@@ -22,7 +22,8 @@ from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 from octavo.worker.kv_cache import kv_cache_specs
 
 F32 = npt.NDArray[np.float32]
-_SEEN_APART = PlanOptions(is_fused=False, is_arena_shared=False)
+#: buffers share no memory and nothing is fused
+SEEN_APART = PlanOptions(is_fused=False, is_arena_shared=False)
 
 
 class PlanRig:
@@ -38,6 +39,7 @@ class PlanRig:
         max_tokens: int,
         max_requests: int,
         vocab_size: int,
+        options: PlanOptions,
     ) -> None:
         self.library = load_library(isa)
         self.pool = self.library.create_pool(num_threads, spin_us=spin_us)
@@ -47,6 +49,7 @@ class PlanRig:
         self.max_tokens = max_tokens
         self.max_requests = max_requests
         self.vocab_size = vocab_size
+        self.options = options
         self.plan: Plan | None = None
 
     def buffer(
@@ -118,7 +121,7 @@ class PlanRig:
             max_tokens=self.max_tokens,
             max_requests=self.max_requests,
             kv_dtype=self.kv_dtype,
-            options=_SEEN_APART,
+            options=self.options,
         )
         self.plan = plan
         placements, offset = [], 0
@@ -129,8 +132,16 @@ class PlanRig:
         plan.allocate_kv(KVPool(num_blocks, block_size, max(offset, 64), placements))
         return plan
 
-    def step(self, num_tokens: int, *, num_logits: int = 0, max_blocks: int = 1) -> StepArrays:
-        """A step of one request with `num_tokens` new tokens at positions 0, 1, ..."""
+    def step(
+        self,
+        num_tokens: int,
+        *,
+        num_generated: int | None = None,
+        num_logits: int = 0,
+        max_blocks: int = 1,
+    ) -> StepArrays:
+        """A step of one request with `num_tokens` new tokens at positions 0, 1, ...; the first
+        `num_generated` count as generated ones, by default all."""
         step = StepArrays(
             max_tokens=self.max_tokens,
             max_requests=self.max_requests,
@@ -138,17 +149,23 @@ class PlanRig:
             max_blocks=max_blocks,
         )
         step.num_tokens, step.num_requests, step.num_logits = num_tokens, 1, num_logits
+        step.num_generated = num_tokens if num_generated is None else num_generated
         step.query_start[1] = step.seq_lens[0] = num_tokens
         step.positions[:num_tokens] = np.arange(num_tokens)
         return step
 
-    def run(self, inputs: Sequence[tuple[Operand, F32]], *outputs: Operand) -> list[F32]:
+    def run(
+        self,
+        inputs: Sequence[tuple[Operand, F32]],
+        *outputs: Operand,
+        num_generated: int | None = None,
+    ) -> list[F32]:
         """Runs one step over the rows of the inputs; the outputs as f32."""
         assert self.plan is not None
         num_tokens = len(inputs[0][1])
         for operand, values in inputs:
             self.plan.write(operand.buffer, values)
-        assert self.plan.forward(self.step(num_tokens))
+        assert self.plan.forward(self.step(num_tokens, num_generated=num_generated))
         return [self.plan.read(operand.buffer, num_tokens) for operand in outputs]
 
     def sample(
@@ -183,6 +200,7 @@ def plan_rig(
     max_tokens: int = 64,
     max_requests: int = 64,
     vocab_size: int = 16,
+    options: PlanOptions = SEEN_APART,
 ) -> Iterator[PlanRig]:
     """A rig that is closed at the end."""
     rig = PlanRig(
@@ -193,6 +211,7 @@ def plan_rig(
         max_tokens=max_tokens,
         max_requests=max_requests,
         vocab_size=vocab_size,
+        options=options,
     )
     try:
         yield rig

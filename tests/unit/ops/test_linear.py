@@ -14,6 +14,7 @@ from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.ops.library import Library, ThreadPool, available_isas, load_library
 from octavo.ops.program import ElementType, Op
+from tests.fakes.bfloat16 import rounded_to_bfloat16
 from tests.fakes.int8_activations import quantize_activations, rounded_to_int8
 from tests.fakes.memory_checkpoint import float_tensor, random_tensor
 from tests.fakes.plan_rig import plan_rig
@@ -50,17 +51,11 @@ def normal(*shape: int, seed: int = 0) -> F32:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def to_bfloat16(x: F32) -> npt.NDArray[np.float64]:
-    bits = x.view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
-    return rounded.astype(np.uint32).view(np.float32).astype(np.float64)
-
-
 def as_read(x: F32, kind: GGMLType) -> npt.NDArray[np.float64]:
     """The activations as a weight of this kind reads them."""
     if kind == GGMLType.F32:
         return x.astype(np.float64)
-    return to_bfloat16(x) if kind == GGMLType.BF16 else rounded_to_int8(x)
+    return rounded_to_bfloat16(x) if kind == GGMLType.BF16 else rounded_to_int8(x)
 
 
 def assert_close(got: F32, x: F32, values: F32, kind: GGMLType) -> None:

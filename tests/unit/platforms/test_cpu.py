@@ -174,8 +174,8 @@ AVX512 = AVX2 + " avx512f avx512bw avx512cd avx512dq avx512vl"
         (AVX512 + " avx512_vnni", "avx512_vnni"),
         (AVX512 + " avx512_vnni avx512_bf16", "avx512_bf16"),
         (AVX512 + " avx512_bf16", "avx2"),
-        (AVX512 + " avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16", "amx"),
-        (AVX512 + " avx512_vnni avx512_bf16 amx_tile amx_int8", "avx512_bf16"),
+        (AVX512 + " avx512_vnni avx512_bf16 avx512vbmi amx_tile amx_int8 amx_bf16", "amx"),
+        (AVX512 + " avx512_vnni avx512_bf16 avx512vbmi amx_tile amx_int8", "avx512_bf16"),
     ],
 )
 def test_the_level_needs_all_of_its_instructions(flags: str, level: str) -> None:
@@ -183,7 +183,7 @@ def test_the_level_needs_all_of_its_instructions(flags: str, level: str) -> None
 
 
 def test_tiles_that_the_kernel_refuses_are_not_used() -> None:
-    flags = set(f"{AVX512} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16".split())
+    flags = set(f"{AVX512} avx512_vnni avx512_bf16 avx512vbmi amx_tile amx_int8 amx_bf16".split())
     assert best_isa(flags, lambda: False) == "avx512_bf16"
 
 

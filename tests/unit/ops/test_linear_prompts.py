@@ -1,0 +1,281 @@
+"""Products for prompt tokens: bf16 tiles where the level has them, else as generated ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.ops.ggml_type import GGMLType
+from octavo.ops.interface import StoredTensor
+from octavo.ops.library import Library, ThreadPool, available_isas, load_library
+from octavo.ops.plan import PlanOptions
+from octavo.ops.program import ElementType, Op
+from tests.fakes.bfloat16 import rounded_to_bfloat16
+from tests.fakes.int8_activations import rounded_to_int8
+from tests.fakes.memory_checkpoint import random_tensor
+from tests.fakes.plan_rig import SEEN_APART, plan_rig
+
+F32 = npt.NDArray[np.float32]
+ISAS = available_isas()
+KINDS = [kind for kind in GGMLType if kind != GGMLType.F16]
+QUANTIZED = [kind for kind in KINDS if kind not in (GGMLType.F32, GGMLType.BF16)]
+each_isa = pytest.mark.parametrize("isa", ISAS)
+each_quantized_kind = pytest.mark.parametrize("kind", QUANTIZED)
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[dict[str, list[ThreadPool]]]:
+    """Of 1, 2 and 3 threads."""
+    pools = {isa: [load_library(isa).create_pool(n) for n in (1, 2, 3)] for isa in ISAS}
+    yield pools
+    for of_isa in pools.values():
+        for pool in of_isa:
+            pool.close()
+
+
+def normal(*shape: int, seed: int = 0) -> F32:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def reads_bfloat16(library: Library, kind: GGMLType) -> bool:
+    return library.input_type(kind, is_prompt=True) == ElementType.BF16
+
+
+def assert_close(library: Library, got: F32, x: F32, values: F32, kind: GGMLType) -> None:
+    """|error| of f32 accumulation over k terms, relative to the sum of absolute products."""
+    if reads_bfloat16(library, kind):
+        left, right = rounded_to_bfloat16(x), rounded_to_bfloat16(values)
+    else:
+        left, right = rounded_to_int8(x), values.astype(np.float64)
+    bound = np.abs(left) @ np.abs(right).T
+    error = np.abs(got - left @ right.T)
+    assert (error <= 4e-6 * bound + 1e-30).all(), (error / bound).max()
+
+
+@each_isa
+def test_a_level_says_how_it_reads_prompts(isa: str) -> None:
+    library = load_library(isa)
+    for kind in QUANTIZED:
+        assert library.input_type(kind, is_prompt=False) == ElementType.A8
+        assert reads_bfloat16(library, kind) == (isa == "amx")
+    for is_prompt in (False, True):
+        assert library.input_type(GGMLType.F32, is_prompt=is_prompt) == ElementType.F32
+        assert library.input_type(GGMLType.BF16, is_prompt=is_prompt) == ElementType.BF16
+
+
+@each_isa
+@each_quantized_kind
+@pytest.mark.parametrize(("n", "k"), [(1, 256), (40, 512), (100, 1536), (576, 256)])
+def test_products_are_those_of_the_rounded_values(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, n: int, k: int
+) -> None:
+    library, pool = load_library(isa), pools[isa][1]
+    weight = library.pack_weight(
+        pool, random_tensor("w", (n, k), kind, np.random.default_rng(n + k)), kind
+    )
+    values = weight.dequantize(0, n)
+    for rows in (1, 70, 600) if n == 40 else (70,):
+        x = normal(rows, k, seed=rows)
+        got = library.linear(pool, [weight], x, is_prompt=True)[0]
+        assert_close(library, got, x, values, kind)
+    weight.close()
+
+
+@each_isa
+@pytest.mark.parametrize("kind", [kind for kind in QUANTIZED if not kind.name.endswith("K")])
+@pytest.mark.parametrize("k", [32, 64, 96, 576])
+def test_any_number_of_groups(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, k: int
+) -> None:
+    library, pool = load_library(isa), pools[isa][0]
+    weight = library.pack_weight(
+        pool, random_tensor("w", (33, k), kind, np.random.default_rng(k)), kind
+    )
+    for rows in (1, 13, 47):
+        x = normal(rows, k)
+        got = library.linear(pool, [weight], x, is_prompt=True)[0]
+        assert_close(library, got, x, weight.dequantize(0, 33), kind)
+    weight.close()
+
+
+@each_isa
+@each_quantized_kind
+def test_weights_are_rounded_to_nearest_even(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType
+) -> None:
+    """A row of the identity, which bf16 holds exactly, reads one column of the weight."""
+    library, pool = load_library(isa), pools[isa][0]
+    if not reads_bfloat16(library, kind):
+        return  # nothing is rounded there
+    n, k = 48, 256
+    weight = library.pack_weight(
+        pool, random_tensor("w", (n, k), kind, np.random.default_rng(3)), kind
+    )
+    got = library.linear(pool, [weight], np.eye(k, dtype=np.float32), is_prompt=True)[0]
+    np.testing.assert_array_equal(got.T, rounded_to_bfloat16(weight.dequantize(0, n)))
+    weight.close()
+
+
+@each_isa
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType
+) -> None:
+    """Number of rows, place among them, threads, and the segments of the call."""
+    library = load_library(isa)
+    k = 512
+    rng = np.random.default_rng(int(kind))
+    # another kind with the same input beside it, and widths that are no multiple of a tile
+    other = GGMLType.Q6_K if kind in QUANTIZED else kind
+    weights = [
+        library.pack_weight(pools[isa][1], random_tensor("w", (n, k), stored, rng), stored)
+        for n, stored in ((200, kind), (48, other), (7, kind))
+    ]
+    x = normal(600, k)
+    whole = library.linear(pools[isa][1], weights, x, is_prompt=True)
+    for rows in (*range(1, 7), 16, 17, 31, 33, 121, 250, 600):
+        first = (37 * rows) % (601 - rows)
+        chosen = [weights, weights[:1], weights[1:], weights[::-1]][rows % 4]
+        parts = library.linear(
+            pools[isa][rows % 3], chosen, x[first : first + rows], is_prompt=True
+        )
+        for weight, part in zip(chosen, parts, strict=True):
+            expected = whole[weights.index(weight)][first : first + rows]
+            np.testing.assert_array_equal(part.view(np.int32), expected.view(np.int32))
+    for weight in weights:
+        weight.close()
+
+
+@each_isa
+@each_quantized_kind
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_number_that_is_none_reaches_the_output_of_its_row_only(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, bad: float
+) -> None:
+    library, pool = load_library(isa), pools[isa][0]
+    k = 256
+    weight = library.pack_weight(
+        pool, random_tensor("w", (16, k), kind, np.random.default_rng(5)), kind
+    )
+    x = normal(40, k)
+    clean = library.linear(pool, [weight], x, is_prompt=True)[0]
+    x[4, 77] = bad
+    got = library.linear(pool, [weight], x, is_prompt=True)[0]
+    assert not np.isfinite(got[4]).any()
+    others = [row for row in range(40) if row != 4]
+    np.testing.assert_array_equal(got[others], clean[others])
+    weight.close()
+
+
+class MixedStep:
+    """A norm, products with bias and residual of two kinds, and a gated activation, on one plan."""
+
+    def __init__(self, isa: str, threads: int, *, options: PlanOptions = SEEN_APART) -> None:
+        self.isa, self.threads, self.options = isa, threads, options
+
+    def run(self, x: F32, num_generated: int) -> list[F32]:
+        """x [rows, 256], of which the first rows are generated tokens; all values made of it."""
+        k, n, rows = 256, 53, len(x)
+        with plan_rig(self.isa, self.threads, max_tokens=700, options=self.options) as rig:
+            rng = np.random.default_rng(0)
+            for shape, kind in (
+                ((n, k), GGMLType.Q4_1),
+                ((k, k), GGMLType.Q6_K),
+                ((k, k), GGMLType.Q8_0),
+            ):
+                tensor: StoredTensor = random_tensor("w", shape, kind, rng)
+                rig.weights.append(rig.library.pack_weight(rig.pool, tensor, kind))
+            source, added = rig.buffer(k), rig.buffer(n)
+            normed = rig.buffer(k, dtype=ElementType.A8)
+            narrow, gate, up = rig.buffer(n), rig.buffer(k), rig.buffer(k)
+            gated = rig.buffer(k, dtype=ElementType.A8)
+            prepared, result, direct = rig.buffer(k, dtype=ElementType.A8), *map(rig.buffer, (n, n))
+            rig.emit(
+                Op.RMS_NORM,
+                [source],
+                [normed],
+                vectors=[None],
+                i=[k, 1, ElementType.A8],
+                f=[1e-5, 0],
+            )
+            rig.emit(
+                Op.LINEAR,
+                [normed, added],
+                [narrow],
+                weights=[0],
+                vectors=[rig.vector(normal(n, seed=7))],
+                i=[1],
+            )
+            rig.emit(Op.LINEAR, [normed], [gate, up], weights=[1, 2])
+            rig.emit(Op.ACT_MUL, [gate, up], [gated], i=[0, 0, ElementType.A8])
+            rig.emit(Op.LINEAR, [gated], [result], weights=[0])
+            rig.emit(Op.PREPARE, [source], [prepared], i=[ElementType.A8])
+            rig.emit(Op.LINEAR, [prepared], [direct], weights=[0])
+            rig.build()
+            return rig.run(
+                [(source, x), (added, normal(rows, n, seed=2))],
+                *(normed, narrow, gate, up, gated, result, prepared, direct),
+                num_generated=num_generated,
+            )
+
+
+@each_isa
+def test_rows_of_a_step_are_computed_as_what_they_are(isa: str) -> None:
+    """Generated rows have the bits of a step of such rows, and so have rows of prompts."""
+    rows = 90
+    x = normal(rows, 256)
+    generated, prompts = (MixedStep(isa, 2).run(x, count) for count in (rows, 0))
+    differs = any(not np.array_equal(a, b) for a, b in zip(generated, prompts, strict=True))
+    assert differs == (isa == "amx")
+    for count in (1, 17, 33, 89):
+        mixed = MixedStep(isa, 1 + count % 3).run(x, count)
+        for got, first, rest in zip(mixed, generated, prompts, strict=True):
+            np.testing.assert_array_equal(got[:count], first[:count])
+            np.testing.assert_array_equal(got[count:], rest[count:])
+
+
+@each_isa
+def test_a_plan_computes_prompts_as_generated_tokens_on_request(isa: str) -> None:
+    x = normal(40, 256)
+    options = PlanOptions(is_fused=False, is_arena_shared=False, prompts_as_generated=True)
+    expected = MixedStep(isa, 2).run(x, 40)
+    for got, want in zip(MixedStep(isa, 2, options=options).run(x, 10), expected, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@each_isa
+def test_prepared_rows_are_read_back_in_their_form(isa: str) -> None:
+    x = normal(20, 256)
+    *_, prepared, _ = MixedStep(isa, 1).run(x, 8)
+    np.testing.assert_array_equal(prepared[:8], rounded_to_int8(x[:8]).astype(np.float32))
+    if isa == "amx":
+        np.testing.assert_array_equal(prepared[8:], rounded_to_bfloat16(x[8:]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_any_split_of_a_batch_gives_the_bits_of_the_whole(data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(QUANTIZED))
+    library = load_library(data.draw(st.sampled_from(ISAS)))
+    rows, threads = data.draw(st.integers(1, 140)), data.draw(st.integers(1, 3))
+    n = data.draw(st.integers(1, 70))
+    pool = library.create_pool(threads)
+    weight = library.pack_weight(
+        pool, random_tensor("w", (n, 256), kind, np.random.default_rng(n)), kind
+    )
+    x = normal(rows, 256, seed=rows)
+    whole = library.linear(pool, [weight], x, is_prompt=True)[0]
+    cut = data.draw(st.integers(0, rows))
+    parts = [
+        library.linear(pool, [weight], part, is_prompt=True)[0]
+        for part in (x[:cut], x[cut:])
+        if len(part)
+    ]
+    np.testing.assert_array_equal(np.concatenate(parts).view(np.int32), whole.view(np.int32))
+    weight.close()
+    pool.close()
