@@ -84,7 +84,9 @@ def test_a_bfloat16_embedding_is_scaled_by_a_bfloat16(
     assert np.float32(program.forward[0].f[0]) == np.float32(factor)
 
 
-def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
+def test_notes_say_how_weights_are_kept() -> None:
+    options = PlanOptions(prompts_as_generated=True)
+    backend = native_backend("auto", num_threads=1, options=options)
     for kind in (GGMLType.Q4_1, GGMLType.Q4_1, GGMLType.BF16):
         weight(backend.ops, 8, 32, kind)
     (note,) = backend.notes
@@ -93,6 +95,7 @@ def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
     )
     assert "KV cache is bfloat16" in note
     assert note.endswith("kernels on 1 thread")
+    backend.close()
 
 
 def read_prompts_in_bfloat16(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
