@@ -23,7 +23,7 @@ static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && k
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;
-constexpr int64_t kItemsPerThread = 6;
+constexpr int64_t kItemsPerThread = 6, kTileItemsPerThread = 12;
 
 // Rows in a form, of one call.
 struct Form {
@@ -44,12 +44,16 @@ struct Forms {
 };
 
 int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads) {
-  const int64_t by_bytes = kItemBytes / w.tile_bytes;
-  const int64_t work = linear_input_type(w.kind, is_prompt) == OV_BF16 ? kItemWork * kBf16Speed : kItemWork;
-  const int64_t by_work = work / (rows * w.k * kTileColumns);
-  int64_t tiles = by_bytes < by_work ? by_bytes : by_work;
-  const int64_t fair = total_tiles / (threads * kItemsPerThread);
-  tiles = tiles < fair ? tiles : fair;
+  const bool in_tiles = kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16;
+  const int64_t work = rows * w.k * kTileColumns;
+  int64_t tiles = total_tiles / (threads * kItemsPerThread);
+  if (in_tiles && work >= kItemWork) {
+    tiles = total_tiles / (threads * kTileItemsPerThread);
+  } else {
+    const int64_t by_bytes = kItemBytes / w.tile_bytes, by_work = kItemWork * (in_tiles ? kBf16Speed : 1) / work;
+    tiles = tiles < by_bytes ? tiles : by_bytes;
+    tiles = tiles < by_work ? tiles : by_work;
+  }
   return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
 }
 
@@ -133,6 +137,7 @@ struct Call {
   const char* in;
   int64_t in_stride;
   const LinearSink* sink;
+  const LinearGate* gate;
 };
 
 // Rows of one form. `then`: what runs after them, if that is known.
@@ -153,6 +158,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
     b.tiles = left < cut.step[s] ? left : cut.step[s];
     b.is_prompt = form.is_prompt;
+    b.gate = call.gate;
     b.after = after;
     call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
@@ -175,7 +181,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
 
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
                 const LinearRows& rows, const NextLinear& next, const LinearSink* sink) {
-  const Call call{pool, segments, num_segments, static_cast<const char*>(in), in_stride, sink};
+  const Call call{pool, segments, num_segments, static_cast<const char*>(in), in_stride, sink, nullptr};
   const Forms forms(*segments[0].weight, rows);
   const Cut then = cut_of(next, pool ? pool_size(pool) : 1);
   for (const Form& form : forms.range)
@@ -186,7 +192,7 @@ void linear_piece(const LinearSegment& segment, const void* in, int64_t in_strid
                   int64_t tiles) {
   const int64_t left = segment.weight->num_tiles - first_tile;
   compute(
-      {&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, false, {}});
+      {&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, false, nullptr, {}});
 }
 
 }  // namespace ov

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 
+#include "act.h"
 #include "octavo.h"
+#include "view.h"
 #include "weights.h"
 
 namespace ov {
@@ -35,6 +37,13 @@ struct LinearSink {
 
 // Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(int kind, bool is_prompt);
+
+// act(segment) * up, as rows that a linear reads, instead of the segment's output. Of both weights n is a multiple of 32.
+struct LinearGate {
+  const LinearSegment* up;
+  Act act;
+  View out;
+};
 
 // Rows of a step: [0, generated) are of generated tokens, the rest of prompts.
 struct LinearRows {

@@ -16,6 +16,7 @@ struct LinearBlock {
   int64_t first_row, rows;
   int64_t first_tile, tiles;
   bool is_prompt;
+  const LinearGate* gate;  // or nullptr
   NextTiles after;  // what this thread reads after the block
 };
 
