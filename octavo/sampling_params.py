@@ -109,11 +109,15 @@ class ReasoningMarks(msgspec.Struct, frozen=True, array_like=True):
     """What begins and ends the reasoning before an answer; a grammar holds after it.
 
     `is_open`: the prompt has begun it. Otherwise an output may begin with one of `begin`.
+    `budget`: after so many tokens of reasoning the first of `end` is written; None: never.
+    `is_free`: the grammar takes any tokens, so that one may end the reasoning and go on.
     """
 
     begin: list[str]
     end: list[str]
     is_open: bool
+    budget: int | None = None
+    is_free: bool = False
 
 
 class StructuredOutputsParams(msgspec.Struct, kw_only=True, omit_defaults=True, frozen=True):

@@ -15,10 +15,10 @@ jobs=${JOBS:-$(nproc)}
 
 has_flag() { grep -qw "$1" /proc/cpuinfo; }
 
-sources() { # PACKAGE FOLDER: the unpacked source distribution
+sources() { # PACKAGE==VERSION FOLDER: the unpacked source distribution
   [ -d "$2" ] && return
   mkdir -p "$2.part"
-  "$python" -m pip download -q --no-deps --no-binary :all: -d "$2.part" "$1"
+  "$python" -m pip download -q --no-deps --no-binary "${1%%==*}" -d "$2.part" "$1"
   tar -xzf "$2.part"/*.tar.gz -C "$2.part" --strip-components=1
   mv "$2.part" "$2"
 }

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from tests.integration.server import Server, serving
+
+# an example's first one may load what all others use, and the machine may be busy
+settings.register_profile("octavo", deadline=None)
+settings.load_profile("octavo")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -12,12 +12,13 @@ Runs in: API process. Owns: what a choice has said so far. Knows nothing of: wir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from octavo.api.parsing.pieces import Content, Piece, Reasoning, ReplyParser, ToolCallStart
+from octavo.api.text_input import TextInput
 from octavo.outputs import CompletionOutput, PositionLogprobs
 
 
@@ -39,7 +40,8 @@ class ReasoningDelta(msgspec.Struct, gc=False):
 
 
 class ToolCallDelta(msgspec.Struct, gc=False):
-    """A tool call begins (with `name` and `id`), or its arguments go on."""
+    """A tool call begins (with `name` and `id`), or its arguments go on. `is_text`: of a tool whose
+    input is a text, which stands for the arguments."""
 
     index: int
     arguments: str
@@ -47,6 +49,7 @@ class ToolCallDelta(msgspec.Struct, gc=False):
     id: str | None
     token_ids: list[int]
     logprobs: Sequence[PositionLogprobs] | None = None
+    is_text: bool = False
 
 
 class Finish(msgspec.Struct, gc=False):
@@ -80,6 +83,7 @@ class Parsing(msgspec.Struct, frozen=True):
         tool_finish_reason: stands for `stop` after a call.
         reasoning_tokens: counts them; None: nobody asks.
         on_end: called when the choice has ended, with whether it called a tool.
+        text_tools: names of the tools whose input is a text, and of the argument that it is in.
     """
 
     parser: ReplyParser
@@ -88,6 +92,7 @@ class Parsing(msgspec.Struct, frozen=True):
     tool_finish_reason: str = "tool_calls"
     reasoning_tokens: TokenCounter | None = None
     on_end: Callable[[bool], None] | None = None
+    text_tools: Mapping[str, str] = {}
 
 
 class ChoiceAssembler:
@@ -97,10 +102,11 @@ class ChoiceAssembler:
         parsing: how the text is read; None: all of it is content.
     """
 
-    __slots__ = ("_parsing", "has_called", "is_finished", "num_tokens")
+    __slots__ = ("_parsing", "_text_inputs", "has_called", "is_finished", "num_tokens")
 
     def __init__(self, parsing: Parsing | None = None) -> None:
         self._parsing = parsing
+        self._text_inputs: dict[int, TextInput] = {}  # by the call's index
         self.has_called = False
         self.num_tokens = 0
         self.is_finished = False
@@ -139,6 +145,8 @@ class ChoiceAssembler:
         if output.finish_reason is not None:
             pieces = [*pieces, *parsing.parser.finish()]
         deltas = [delta for piece in pieces if (delta := self._delta(parsing, piece)) is not None]
+        if output.finish_reason is not None:
+            deltas += self._ends_of_texts()
         if output.token_ids:
             if not deltas:
                 deltas.append(ContentDelta("", []))
@@ -155,18 +163,33 @@ class ChoiceAssembler:
             return None
         self.has_called = True
         if isinstance(piece, ToolCallStart):
-            return ToolCallDelta(piece.index, "", piece.name, piece.id or parsing.make_id(), [])
-        return ToolCallDelta(piece.index, piece.text, None, None, [])
+            argument = parsing.text_tools.get(piece.name)
+            if argument is not None:
+                self._text_inputs[piece.index] = TextInput(argument)
+            call_id = piece.id or parsing.make_id()
+            is_text = argument is not None
+            return ToolCallDelta(piece.index, "", piece.name, call_id, [], is_text=is_text)
+        text_input = self._text_inputs.get(piece.index)
+        if text_input is None:
+            return ToolCallDelta(piece.index, piece.text, None, None, [])
+        text = text_input.feed(piece.text)
+        return ToolCallDelta(piece.index, text, None, None, [], is_text=True) if text else None
+
+    def _ends_of_texts(self) -> list[Delta]:
+        """What was held back of inputs, now that nothing comes any more."""
+        texts = [(index, text.finish()) for index, text in self._text_inputs.items()]
+        return [ToolCallDelta(i, text, None, None, [], is_text=True) for i, text in texts if text]
 
 
 class WholeCall:
-    """The sum of one tool call's deltas."""
+    """The sum of one tool call's deltas. `is_text`: as in `ToolCallDelta`."""
 
-    __slots__ = ("_arguments", "id", "name")
+    __slots__ = ("_arguments", "id", "is_text", "name")
 
-    def __init__(self, name: str, id: str) -> None:
+    def __init__(self, name: str, id: str, is_text: bool) -> None:
         self.name = name
         self.id = id
+        self.is_text = is_text
         self._arguments: list[str] = []
 
     @property
@@ -226,6 +249,6 @@ class WholeChoice:
         elif event.name is not None:
             assert event.id is not None
             assert event.index == len(self.tool_calls), "calls begin in order"
-            self.tool_calls.append(WholeCall(event.name, event.id))
+            self.tool_calls.append(WholeCall(event.name, event.id, event.is_text))
         else:
             self.tool_calls[event.index].add(event.arguments)

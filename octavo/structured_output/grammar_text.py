@@ -26,7 +26,7 @@ MAX_CHARACTERS = 262_144
 
 
 class WrittenGrammar(msgspec.Struct, frozen=True):
-    """A grammar, and the JSON schemas in it, each with the field that it comes from."""
+    """A grammar, and the schemas and grammars in it, each with the field that it comes from."""
 
     grammar: Grammar
     schemas: list[tuple[str, Grammar]] = []
@@ -81,6 +81,7 @@ def make_grammar(
                 schema_origins=params.schema_origins,
             )
             schemas = [(origin, _json_grammar(schema, origin)) for origin, schema in tag.schemas]
+            schemas += [(origin, Grammar("lark", text)) for origin, text in tag.grammars]
             grammar = Grammar("lark", tag.text, tag.is_json)
     except SchemaError as error:
         raise InvalidParameter(f"{field}: {error.message}", param=field) from None

@@ -9,6 +9,9 @@ vLLM's older form (`structures` and `triggers`) and these of xgrammar's formats:
     {"type": "json_schema", "json_schema": ...}                         JSON alone
 
 where TAG is {"begin": "...", "content": {"type": "json_schema", "json_schema": ...}, "end": "..."}.
+The API has one more content, an object with one text that satisfies a Lark grammar:
+
+    {"type": "text_argument", "name": "input", "grammar": "..."}
 
 Runs in: the API process, in a thread. Owns: the conversion. Knows nothing of: requests, schemas'
 keywords. The notation: https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
@@ -26,6 +29,7 @@ import msgspec
 from octavo.errors import InvalidParameter
 from octavo.structured_output.json_schema import SchemaError
 from octavo.structured_output.lark_grammar import quoted
+from octavo.structured_output.quoted_lark import LarkError, quoted_lark
 from octavo.wording import shown
 
 _FORMATS = ("triggered_tags", "tags_with_separator", "or", "json_schema")
@@ -40,11 +44,13 @@ class StructuralTag(msgspec.Struct, frozen=True):
         text: in the library's notation.
         is_json: there is no free text: what stands outside of quotes is JSON, or nearly so.
         schemas: the prepared schemas of its parts, each with the field that it comes from.
+        grammars: the grammars of its texts, in the library's notation, with their fields.
     """
 
     text: str
     is_json: bool
     schemas: list[tuple[str, dict[str, Any]]]
+    grammars: list[tuple[str, str]] = []
 
 
 def structural_tag(
@@ -77,7 +83,8 @@ def structural_tag(
             param=field,
         ) from None
     head = ["%llguidance {}", f"start: {body}", "TEXT: /(.|\\n)*/"]
-    return StructuralTag("\n".join([*head, *writer.rules]), is_json, writer.schemas)
+    text = "\n".join([*head, *writer.rules])
+    return StructuralTag(text, is_json, writer.schemas, writer.grammars)
 
 
 class _Writer:
@@ -95,12 +102,21 @@ class _Writer:
         self._is_special = is_special
         self._origins = schema_origins
         self._num_parts = 0
+        self._num_contents = 0
         self.rules: list[str] = []
         self.schemas: list[tuple[str, dict[str, Any]]] = []
+        self.grammars: list[tuple[str, str]] = []
 
     def structures(self, tag: Mapping[str, Any]) -> str:
         """vLLM's older form."""
-        parts = [(one["begin"], one.get("schema", {}), one["end"]) for one in tag["structures"]]
+        parts = [
+            (
+                one["begin"],
+                {"type": "json_schema", "json_schema": one.get("schema", {})},
+                one["end"],
+            )
+            for one in tag["structures"]
+        ]
         return self._triggered(tag["triggers"], parts)
 
     def format(self, form: Mapping[str, Any]) -> tuple[str, bool]:
@@ -125,14 +141,16 @@ class _Writer:
         )
 
     def _tags(self, form: Mapping[str, Any]) -> list[tuple[str, Any, str]]:
-        return [(one["begin"], self._content(one["content"]), one["end"]) for one in form["tags"]]
+        return [(one["begin"], one["content"], one["end"]) for one in form["tags"]]
 
-    def _content(self, content: Mapping[str, Any]) -> Any:
+    def _content(self, content: Mapping[str, Any]) -> str:
+        if content["type"] == "text_argument":
+            return self._text_argument(content["name"], content["grammar"])
         if content["type"] != "json_schema":
             raise self._wrong(
                 f"content of type {shown(content['type'])} is not supported: use json_schema"
             )
-        return content["json_schema"]
+        return self._schema(content["json_schema"])
 
     def _triggered(self, triggers: Any, parts: list[tuple[str, Any, str]]) -> str:
         """Free text in which each trigger begins a part."""
@@ -142,14 +160,14 @@ class _Writer:
         if not all(triggers):
             raise self._wrong("a trigger must not be empty")
         names = []
-        for begin, schema, end in parts:
+        for begin, content, end in parts:
             trigger = next((t for t in triggers if begin.startswith(t)), None)
             if trigger is None:
                 raise self._wrong(
                     f"begin {shown(begin)} starts with none of the triggers {shown(triggers)}"
                 )
             rest = begin[len(trigger) :]
-            body = " ".join(filter(None, (self._text(rest), self._schema(schema), self._text(end))))
+            body = self._tag(rest, content, end)
             name = f"part_{self._num_parts}"
             self._num_parts += 1
             names.append(name)
@@ -166,11 +184,7 @@ class _Writer:
         self._check_texts([separator, *(text for begin, _, end in parts for text in (begin, end))])
         if not parts:
             raise self._wrong("tags must not be empty")
-        tags = []
-        for begin, schema, end in parts:
-            tags.append(
-                " ".join(filter(None, (self._text(begin), self._schema(schema), self._text(end))))
-            )
+        tags = [self._tag(*part) for part in parts]
         name = f"tag_{self._num_parts}"
         self._num_parts += 1
         self.rules.append(f"{name}: {' | '.join(tags)}")
@@ -179,10 +193,26 @@ class _Writer:
             body = f"{name} ({self._text(separator)} {name})*"
         return f"({body})" if form.get("at_least_one", False) else f"({body})?"
 
+    def _tag(self, begin: str, content: Any, end: str) -> str:
+        return " ".join(filter(None, (self._text(begin), self._content(content), self._text(end))))
+
+    def _next_origin(self) -> str:
+        self._num_contents += 1
+        return self._field if self._origins is None else self._origins[self._num_contents - 1]
+
+    def _text_argument(self, name: str, grammar: str) -> str:
+        origin = self._next_origin()
+        try:
+            start, rules = quoted_lark(grammar, f"t{self._num_contents}_")
+        except LarkError as error:
+            raise InvalidParameter(f"{origin}: {error}.", param=origin) from None
+        self.rules += rules
+        self.grammars.append((origin, "\n".join([f"start: {start}", *rules])))
+        before, after = f'{{{json.dumps(name)}: "', '"}'
+        return f"{quoted(before)} {start} {quoted(after)}"
+
     def _schema(self, schema: Any) -> str:
-        origin = self._field
-        if self._origins is not None:
-            origin = self._origins[len(self.schemas)]
+        origin = self._next_origin()
         try:
             prepared = self._prepare(schema)
         except SchemaError as error:

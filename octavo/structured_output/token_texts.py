@@ -47,3 +47,23 @@ class TokenTexts:
                     found.append(index)
                 place = self.bytes.find(token, place + 1)
         return found
+
+    @functools.lru_cache(64)  # noqa: B019  one object per process
+    def spell(self, text: bytes) -> list[int]:
+        """Tokens that say a text: the longest at each place, one that is no text if it has the
+        name.
+
+        Raises:
+            ValueError: no token says a byte of it.
+        """
+        spelled, place = [], 0
+        while place < len(text):
+            for end in range(len(text), place, -1):
+                ids = self.ids_of(text[place:end])
+                if ids:
+                    spelled.append(ids[-1])
+                    place = end
+                    break
+            else:
+                raise ValueError(f"no token says {text[place : place + 1]!r}")
+        return spelled

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 #: the kernel keeps so many bytes of a thread's name
 MAX_THREAD_NAME = 15
+#: bytes of a secret that is in no word by chance
+_LONG_SECRET = 8
 
 
 def name_thread(name: str) -> None:
@@ -33,16 +35,30 @@ def name_process(title: str) -> None:
 
 def hide_in_command_line(secrets: Sequence[str]) -> None:
     """Replaces each secret by asterisks in what everybody on the machine can read of this process's
-    command line. The program has its own copy."""
+    command line. The program has its own copy.
+
+    A secret is a whole word, or all that follows a `=`; a long one is hidden wherever it stands. A
+    short one stands in other words by chance, and asterisks there would tell it.
+    """
     with open("/proc/self/cmdline", "rb") as file:
         arguments = file.read()
-    shown = arguments
+    words = arguments.split(b"\0")
     for secret in filter(None, secrets):
-        data = secret.encode()
-        shown = shown.replace(data, b"*" * len(data))
+        words = [_without(secret.encode(), word) for word in words]
+    shown = b"\0".join(words)
     if shown != arguments:
         start, size = _argument_area()
         _write(start, shown[:size])
+
+
+def _without(secret: bytes, word: bytes) -> bytes:
+    stars = b"*" * len(secret)
+    if len(secret) >= _LONG_SECRET:
+        return word.replace(secret, stars)
+    name, equals, value = word.partition(b"=")
+    if equals and value == secret:
+        return name + equals + stars
+    return stars if word == secret else word
 
 
 def _argument_area() -> tuple[int, int]:

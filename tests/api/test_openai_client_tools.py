@@ -73,6 +73,37 @@ def test_the_streaming_helper_adds_calls_up() -> None:
     asyncio.run(main())
 
 
+CUSTOM: Any = {"type": "custom", "custom": {"name": "run_sql"}}
+SQL_CALL = (
+    '<tool_call>\n{"name": "run_sql", "arguments": {"input": "SELECT \\"a\\""}}\n</tool_call>'
+)
+
+
+def test_the_client_takes_calls_of_custom_tools() -> None:
+    async def main() -> None:
+        async with client(saying(SQL_CALL)) as (made, _):
+            whole = await made.chat.completions.create(model="small", messages=USER, tools=[CUSTOM])
+            ChatCompletion.model_validate(whole.model_dump(exclude_unset=True), strict=True)
+            calls = whole.choices[0].message.tool_calls
+            assert calls is not None
+            (call,) = calls
+            assert call.type == "custom"
+            assert (call.custom.name, call.custom.input) == ("run_sql", 'SELECT "a"')
+            again = [*USER, whole.choices[0].message.model_dump(exclude_none=True)]
+            again.append({"role": "tool", "tool_call_id": call.id, "content": "1"})
+            await made.chat.completions.create(model="small", messages=again, tools=[CUSTOM])
+            # the helper `stream` of the client does not know them
+            stream = await made.chat.completions.create(
+                model="small", messages=USER, tools=[CUSTOM], stream=True
+            )
+            deltas = [chunk.choices[0].delta async for chunk in stream]
+            parts = [part.custom for delta in deltas for part in delta.tool_calls or ()]
+            assert parts[0] == {"name": "run_sql", "input": ""}
+            assert "".join(part["input"] for part in parts) == 'SELECT "a"'
+
+    asyncio.run(main())
+
+
 def test_a_reply_of_the_client_can_be_sent_back() -> None:
     async def main() -> None:
         async with client(saying(WEATHER)) as (made, api):

@@ -203,6 +203,74 @@ def test_marks_that_are_special_tokens_are_seen_and_not_shown() -> None:
     asyncio.run(main())
 
 
+def test_a_budget_needs_no_grammar_of_its_own() -> None:
+    async def test(api: Api) -> None:
+        calls = {"tools": TOOLS}
+        for fields, ends in (({}, ["</think>"]), (calls, ["</think>", "<tool_call>"])):
+            await api.client.chat(thinking_token_budget=7, **fields)
+            sent = api.core.added[-1]
+            assert sent.grammar is not None
+            assert sent.grammar.text == "%llguidance {}\nstart: <[*]>*"
+            marks = sent.sampling_params.reasoning
+            assert marks == ReasoningMarks(["<think>"], ends, is_open=True, budget=7, is_free=True)
+        await api.client.chat(thinking_token_budget=0, **SCHEMA)
+        assert api.core.added[-1].sampling_params.reasoning == msgspec.structs.replace(
+            OPEN, budget=0
+        )
+        await api.client.chat(
+            thinking_token_budget=7, chat_template_kwargs={"enable_thinking": False}
+        )
+        assert api.core.added[-1].grammar is None, "there is nothing to limit"
+        await api.client.chat(thinking_token_budget=-1)
+        assert api.core.added[-1].grammar is None
+
+    run(test, server=ServerConfig(enable_auto_tool_choice=True))
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "fields", "words"),
+    [
+        (None, {}, "requires --reasoning-parser"),
+        ("openai_gptoss", {}, "this model's reasoning parser"),
+        ("granite", {}, "one token"),
+        ("qwen3", {"use_beam_search": True, "n": 2}, "beam search"),
+        ("qwen3", {"thinking_token_budget": -2}, "-1 for no limit"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(
+    reasoning: str | None, fields: dict[str, Any], words: str
+) -> None:
+    async def main() -> None:
+        made = parsers("hermes" if reasoning != "openai_gptoss" else "openai", reasoning)
+        async with serving(parsers=made) as api:
+            answer = await api.client.chat(**{"thinking_token_budget": 5, **fields})
+            assert answer.status == 400, answer.body
+            assert answer.error["param"] == "thinking_token_budget"
+            assert words in answer.error["message"]
+
+    asyncio.run(main())
+
+
+def test_a_budget_of_a_completion_is_refused() -> None:
+    async def test(api: Api) -> None:
+        answer = await api.client.complete(thinking_token_budget=5)
+        assert answer.status == 400
+        assert answer.error["param"] == "thinking_token_budget"
+        assert (await api.client.complete(thinking_token_budget=-1)).status == 200
+
+    run(test)
+
+
+def test_a_budget_is_refused_where_grammars_hold_for_the_reasoning() -> None:
+    async def test(api: Api) -> None:
+        assert (await api.client.chat(thinking_token_budget=5)).status == 200
+        answer = await api.client.chat(thinking_token_budget=5, **SCHEMA)
+        assert answer.status == 400
+        assert "reasoning" in answer.error["message"]
+
+    run(test, "{}", structured_outputs=StructuredOutputsConfig(enable_in_reasoning=True))
+
+
 def test_a_batch_counts_the_reasoning_of_all_its_conversations() -> None:
     async def test(api: Api) -> None:
         single = (await api.client.chat()).json["usage"]["completion_tokens_details"]

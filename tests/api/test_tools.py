@@ -34,6 +34,15 @@ def tool(name: str, parameters: Any = None, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
+def custom(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "custom", "custom": {"name": name, "description": "d", **more}}
+
+
+def grammar(name: str, syntax: str, definition: str) -> dict[str, Any]:
+    content = {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}
+    return custom(name, format=content)
+
+
 TOOLS = [tool("get_weather", CITY), tool("add", SUM)]
 NAMED = {"type": "function", "function": {"name": "add"}}
 WEATHER = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
@@ -325,7 +334,14 @@ def test_other_constraints_do_not_go_with_demanded_calls() -> None:
     ("tools", "param"),
     [
         ([{}], "tools[0].function"),
-        ([{"type": "custom", "custom": {"name": "x"}}], "tools[0].type"),
+        ([{"type": "web_search"}], "tools[0].type"),
+        ([{"type": "custom", "function": {"name": "x"}}], "tools[0].custom"),
+        ([custom("a b")], "tools[0].custom.name"),
+        ([tool("f"), custom("f")], "tools[1].custom.name"),
+        ([custom("f", format="text")], "tools[0].custom.format.type"),
+        ([custom("f", format={"type": "grammar"})], "tools[0].custom.format.grammar"),
+        ([grammar("f", "ebnf", "x")], "tools[0].custom.format.grammar.syntax"),
+        ([grammar("f", "lark", "")], "tools[0].custom.format.grammar.definition"),
         ([{"type": "function", "function": {}}], "tools[0].function.name"),
         ([tool("f"), tool("a b")], "tools[1].function.name"),
         ([tool("a\nb")], "tools[0].function.name"),

@@ -271,7 +271,6 @@ def test_c20_harmless_unknown_fields_are_reported_to_the_client(
         ("function_call", {"name": "f"}),
         ("best_of", 3),
         ("suffix", "end"),
-        ("thinking_token_budget", 5),
         ("modalities", ["text", "audio"]),
     ],
 )

@@ -83,10 +83,11 @@ def joined(events: list[Any]) -> Message:
 def add_call(calls: list[Any], delta: Any) -> None:
     if delta["index"] == len(calls):
         assert delta["id"]
-        calls.append({"type": delta["type"], "name": "", "arguments": ""})
-    call, function = calls[delta["index"]], delta.get("function", {})
-    call["name"] += function.get("name", "")
-    call["arguments"] += function.get("arguments", "")
+        key = "input" if delta["type"] == "custom" else "arguments"
+        calls.append({"type": delta["type"], "name": "", key: ""})
+    call = calls[delta["index"]]
+    for name, text in delta.get(call["type"], {}).items():
+        call[name] += text
 
 
 def said_whole(reply: Any) -> Message:
@@ -95,7 +96,7 @@ def said_whole(reply: Any) -> Message:
     message = {k: v for k, v in choice["message"].items() if v not in (None, [])}
     if "tool_calls" in message:
         message["tool_calls"] = [
-            {"type": call["type"], **call["function"]} for call in message["tool_calls"]
+            {"type": call["type"], **call[call["type"]]} for call in message["tool_calls"]
         ]
     logprobs = choice["logprobs"]
     return {

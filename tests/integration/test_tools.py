@@ -4,6 +4,7 @@ waits for the end of the reasoning."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,6 +156,24 @@ def test_readings_are_counted(live: Server) -> None:
     assert (counted("streaming"), counted("non_streaming")) == (before[0] + 1, before[1] + 1)
 
 
+def test_the_input_of_a_custom_tool_satisfies_its_grammar(live: Server) -> None:
+    definition = """
+        start: "SELECT " (NAME ", ")~0..2 NAME " FROM \\"" NAME "\\";\\n"
+        NAME: /[a-z]{1,8}/
+    """
+    right = r'SELECT ([a-z]{1,8}, ){0,2}[a-z]{1,8} FROM "[a-z]{1,8}";\n'
+    form = {"type": "grammar", "grammar": {"syntax": "lark", "definition": definition}}
+    sql = {"name": "run_sql", "description": "Query the database.", "format": form}
+    fields = {"tools": [{"type": "custom", "custom": sql}], "tool_choice": "required"}
+    for seed in range(2):
+        said = both(
+            live, **fields, parallel_tool_calls=False, max_tokens=80, temperature=1, seed=seed
+        )
+        (call,) = said["message"]["tool_calls"]
+        assert call["name"] == "run_sql"
+        assert re.fullmatch(right, call["input"])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_schema_holds_after_the_reasoning(thinking: Server, seed: int) -> None:
     said = both(
@@ -172,6 +191,22 @@ def test_a_schema_holds_after_the_reasoning(thinking: Server, seed: int) -> None
     else:
         assert said["finish_reason"] == "length"
         assert "content" not in message or message["content"].lstrip().startswith("{")
+
+
+@pytest.mark.parametrize("budget", [0, 3])
+@pytest.mark.parametrize("fields", [{}, {"response_format": {"type": "json_object"}}])
+def test_a_budget_ends_the_reasoning(thinking: Server, budget: int, fields: dict[str, Any]) -> None:
+    said = both(thinking, max_tokens=12, thinking_token_budget=budget, **fields)
+    free = both(thinking, max_tokens=12)
+    assert said["token_ids"][:budget] == free["token_ids"][:budget]
+    asked = {"prompt": ".", "add_special_tokens": False}
+    (full_stop,) = thinking.post("/tokenize", asked)[1]["tokens"]
+    assert full_stop not in free["token_ids"][: budget + 1], "it would have gone on"
+    assert said["token_ids"][budget] == full_stop
+    assert bool(said["message"].get("reasoning")) is (budget > 0)
+    assert said["message"]["content"]
+    if fields:
+        assert said["message"]["content"].lstrip().startswith("{")
 
 
 def test_a_demanded_call_comes_after_the_reasoning(thinking: Server) -> None:

@@ -109,7 +109,7 @@ class ChatCompletions:
         logprobs = self._logprobs(request)
         num_top = num_shown(request, logprobs)
         params = self._params(request, logprobs)
-        shown = msgspec.structs.replace(request, tools=None) if plan.hides_tools else request
+        shown = msgspec.structs.replace(request, tools=plan.shown_tools)
         text = self._prompt.render(shown, **plan.template_variables)
         params = plan.constrain(params, text)
         prompt = await truncated(context.llm, TextPrompt(text, request.add_special_tokens), request)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from octavo.api.openai.custom_tools import as_function
 from octavo.api.openai.messages import prepare_messages
 from octavo.api.openai.tool_history import ToolCallForm, tool_call_form
 from octavo.errors import InvalidParameter, PromptTooLong, RequestError
@@ -130,7 +131,7 @@ class ChatPrompt:
                 kwargs["null_content"] = True
         return template.render(
             messages,
-            tools=request.tools or None,
+            tools=[as_function(tool) for tool in request.tools or ()] or None,
             documents=request.documents or None,
             add_generation_prompt=request.add_generation_prompt,
             continue_final_message=request.continue_final_message,

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from msgspec import UNSET, UnsetType
+
 from octavo.api.assembler import (
     ChoiceAssembler,
     ContentDelta,
@@ -19,6 +21,7 @@ from octavo.api.assembler import (
     Finish,
     Parsing,
     ReasoningDelta,
+    WholeCall,
     WholeChoice,
 )
 from octavo.api.openai.logprobs import TokenText, chat_logprobs, prompt_logprobs
@@ -30,14 +33,18 @@ from octavo.api.openai.protocol import (
     ChatDelta,
     ChatLogprobs,
     ChatMessage,
-    FunctionCall,
-    FunctionCallDelta,
     PromptLogprobs,
-    ToolCall,
-    ToolCallDelta,
     Usage,
 )
 from octavo.api.openai.text_chunk import TextChunk
+from octavo.api.openai.tool_protocol import (
+    CustomCall,
+    CustomCallDelta,
+    FunctionCall,
+    FunctionCallDelta,
+    ToolCall,
+    ToolCallDelta,
+)
 from octavo.api.openai.usage import UsageCounter
 from octavo.api.sse import ServerEvent
 from octavo.outputs import RequestOutput
@@ -235,12 +242,15 @@ class ChatReply:
         if isinstance(event, ReasoningDelta):
             return _reasoning_delta(event.text) if self._show_reasoning and event.text else None
         call = ToolCallDelta(event.index)
-        if event.name is None:
-            call.function = FunctionCallDelta(arguments=event.arguments)
-        else:
+        name: str | UnsetType = UNSET
+        if event.name is not None:
             assert event.id is not None
-            call.id, call.type = event.id, "function"
-            call.function = FunctionCallDelta(event.name, event.arguments)
+            name, call.id, call.type = event.name, event.id, "function"
+        if event.is_text:
+            call.custom = CustomCallDelta(name, event.arguments)
+            call.type = "custom" if event.name is not None else UNSET
+        else:
+            call.function = FunctionCallDelta(name, event.arguments)
         return ChatDelta(tool_calls=[call])
 
     def _last_delta(self, index: int) -> ChatDelta:
@@ -254,10 +264,7 @@ class ChatReply:
         if whole.reasoning and self._show_reasoning:
             message.reasoning = message.reasoning_content = whole.reasoning
         if whole.tool_calls:
-            message.tool_calls = [
-                ToolCall(call.id, FunctionCall(call.name, call.arguments))
-                for call in whole.tool_calls
-            ]
+            message.tool_calls = list(map(_tool_call, whole.tool_calls))
         choice = ChatChoice(
             index=index,
             message=message,
@@ -305,6 +312,12 @@ class ChatReply:
         return ChatCompletionChunk(
             id=self._id, created=self._created, model=self._model, choices=choices
         )
+
+
+def _tool_call(call: WholeCall) -> ToolCall:
+    if call.is_text:
+        return ToolCall(call.id, type="custom", custom=CustomCall(call.name, call.arguments))
+    return ToolCall(call.id, FunctionCall(call.name, call.arguments))
 
 
 def _reasoning_delta(text: str) -> ChatDelta:

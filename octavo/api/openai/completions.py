@@ -29,6 +29,7 @@ from octavo.api.openai.sampling import (
     num_shown,
     sampling_params,
 )
+from octavo.api.openai.thinking_budget import refuse_budget
 from octavo.api.openai.unsupported import KNOWN, refuse_unsupported
 from octavo.api.openai.usage import UsageCounter, wants_usage
 from octavo.errors import (
@@ -154,6 +155,7 @@ class Completions:
         return max_tokens
 
     def _params(self, request: CompletionRequest) -> SamplingParams | BeamSearchParams:
+        refuse_budget(request.thinking_token_budget, "is for chats: completions are not read")
         if request.use_beam_search:
             self._check_beam_search(request)
             return beam_search_params(

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from octavo.api.json_cost import check_json_cost
+from octavo.api.openai.custom_tools import as_function_call
 from octavo.errors import InvalidParameter, UnsupportedFeature
 from octavo.wording import first_line, printable
 
@@ -109,8 +110,11 @@ def _tool_calls(calls: Any, place: str) -> list[dict[str, Any]]:
     prepared = []
     for index, call in enumerate(calls):
         at = f"{place}[{index}]"
+        call = as_function_call(call)
         function = call.get("function") if isinstance(call, dict) else None
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            if isinstance(call, dict) and call.get("type") == "custom":
+                raise _invalid(f"{at}.custom", "must be an object with a name and an input")
             raise _invalid(f"{at}.function", "must be an object with a name")
         arguments = _arguments(function, f"{at}.function.arguments")
         prepared.append({**call, "function": {**function, "arguments": arguments}})

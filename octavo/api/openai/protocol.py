@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from octavo.api.openai.tool_protocol import ToolCall, ToolCallDelta, ToolChoice
 from octavo.sampling_params import (
     MAX_N,
     MAX_STREAM_INTERVAL,
@@ -131,6 +132,7 @@ class SamplingFields(msgspec.Struct, kw_only=True):
     truncation_side: Literal["left", "right"] = "left"
     priority: Int64 = 0
     request_id: Annotated[str, _IS_PRINTABLE] | None = None
+    thinking_token_budget: Annotated[int, _within(-1, description="-1: no limit")] | None = None
     cache_salt: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
     return_tokens_as_token_ids: bool | None = None
     return_token_ids: bool = False
@@ -161,20 +163,6 @@ class CompletionRequest(SamplingFields, kw_only=True):
     add_special_tokens: bool = True
 
 
-class NamedFunction(msgspec.Struct):
-    """The function that must be called."""
-
-    name: str
-
-
-class NamedToolChoice(msgspec.Struct):
-    """The tool that must be called."""
-
-    function: NamedFunction
-    type: Literal["function"] = "function"
-
-
-ToolChoice = Literal["none", "auto", "required"] | NamedToolChoice
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
@@ -345,21 +333,6 @@ class CompletionChunk(msgspec.Struct, kw_only=True):
     system_fingerprint: str | UnsetType = UNSET
 
 
-class FunctionCall(msgspec.Struct):
-    """What is called; `arguments` is a JSON object as text, as the model wrote it."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(msgspec.Struct):
-    """One call of a tool."""
-
-    id: str
-    function: FunctionCall
-    type: Literal["function"] = "function"
-
-
 class ChatMessage(msgspec.Struct):
     """The reply. Reasoning has two names: vLLM's, and the one of its older versions."""
 
@@ -395,22 +368,6 @@ class ChatCompletionResponse(msgspec.Struct, kw_only=True):
     prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
-
-
-class FunctionCallDelta(msgspec.Struct):
-    """The name when a call begins, then more and more of the arguments."""
-
-    name: str | UnsetType = UNSET
-    arguments: str | UnsetType = UNSET
-
-
-class ToolCallDelta(msgspec.Struct):
-    """What is new in one call; `id` and `type` are there when it begins."""
-
-    index: int
-    id: str | UnsetType = UNSET
-    type: Literal["function"] | UnsetType = UNSET
-    function: FunctionCallDelta | UnsetType = UNSET
 
 
 class ChatDelta(msgspec.Struct):

@@ -20,9 +20,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from octavo.api.assembler import Parsing
+from octavo.api.openai.custom_tools import INPUT
 from octavo.api.openai.protocol import ChatCompletionRequest
 from octavo.api.openai.structured_output import FIELD, structured_outputs
-from octavo.api.openai.tools import Choice, NamedChoice, Tool, checked_choice, checked_tools
+from octavo.api.openai.thinking_budget import checked_budget, keep_budget, refuse_budget
+from octavo.api.openai.tools import (
+    AllowedChoice,
+    Choice,
+    NamedChoice,
+    Tool,
+    checked_choice,
+    checked_tools,
+)
 from octavo.api.reasoning_tokens import ReasoningTokens, TokenNames
 from octavo.errors import InvalidParameter, UnsupportedFeature
 from octavo.sampling_params import (
@@ -88,6 +97,7 @@ class ReplyReading:
         tools = checked_tools(request.tools)
         choice = checked_choice(request.tool_choice, tools)
         self._check_available(choice)
+        self._check_budget(request.thinking_token_budget)
         return ReadingPlan(self._settings, request, tools, choice)
 
     def _check_available(self, choice: Choice) -> None:
@@ -95,7 +105,7 @@ class ReplyReading:
         has_parser = settings.parsers is not None and settings.parsers.reads_tools
         if choice == "none":
             return
-        if choice == "auto":
+        if _is_auto(choice):
             if not (has_parser and settings.is_auto_choice_enabled):
                 raise UnsupportedFeature(
                     '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser '
@@ -105,12 +115,19 @@ class ReplyReading:
                 )
             return
         if not has_parser:
-            name = choice.name if isinstance(choice, NamedChoice) else choice
+            name = choice.name if isinstance(choice, NamedChoice) else "required"
             raise UnsupportedFeature(
                 f'tool_choice="{printable(name, 60)}" requires --tool-call-parser to be set. '
                 "(parameter=tool_choice)",
                 param="tool_choice",
             )
+
+    def _check_budget(self, budget: int | None) -> None:
+        parsers = self._settings.parsers
+        if parsers is None or not parsers.reads_reasoning:
+            refuse_budget(budget, "requires --reasoning-parser to be set")
+        elif not parsers.ends_reasoning:
+            refuse_budget(budget, "is not supported with this model's reasoning parser")
 
 
 class ReadingPlan:
@@ -126,10 +143,23 @@ class ReadingPlan:
         self._settings = settings
         self._request = request
         self._choice = choice
-        self._called = [] if choice == "none" else tools
+        self._called = _called(choice, tools)
         self._forced: ForcedCalls | None = None
-        #: the tools are no part of the prompt
-        self.hides_tools = bool(tools) and choice == "none" and settings.excludes_unused_tools
+        self._is_restricted = len(self._called) < len(tools) and choice != "none"
+
+    @property
+    def shown_tools(self) -> list[dict[str, Any]] | None:
+        """The tools that are part of the prompt. Those that may not be called are, too, so that the
+        prompts of a conversation begin alike; unless nothing can keep the model from calling them,
+        or the operator does not want it."""
+        tools, choice = self._request.tools, self._choice
+        if not tools or (choice == "none" and self._settings.excludes_unused_tools):
+            return None
+        parsers = self._settings.parsers
+        if self._is_restricted and _is_auto(choice) and parsers and parsers.call_trigger is None:
+            fields = {tool.field.partition(".")[0] for tool in self._called}
+            return [tool for index, tool in enumerate(tools) if f"tools[{index}]" in fields]
+        return tools
 
     @property
     def is_parsed(self) -> bool:
@@ -173,7 +203,9 @@ class ReadingPlan:
         if parsers.keeps_special_tokens(bool(self._called)):
             params.skip_special_tokens = False
         constraint = self._constraint()
+        budget = checked_budget(self._request.thinking_token_budget)
         if isinstance(params, BeamSearchParams):
+            refuse_budget(budget, "is not supported with beam search")
             if constraint is not None:
                 raise InvalidParameter(
                     "`tool_choice` and strict tools are not supported with beam search. "
@@ -183,12 +215,19 @@ class ReadingPlan:
             return params
         if constraint is not None:
             params.structured_outputs = constraint
-        if params.structured_outputs is not None and not self._settings.constrains_reasoning:
-            params.reasoning = parsers.reasoning_marks(
+        has_grammar = params.structured_outputs is not None
+        if has_grammar and self._settings.constrains_reasoning:
+            refuse_budget(budget, "is not supported where a grammar holds for the reasoning, too")
+        elif has_grammar or budget is not None:
+            marks = parsers.reasoning_marks(
                 prompt_text[-_TAIL_CHARACTERS:],
                 self._thinking,
-                forced=self._choice not in ("none", "auto"),
+                forced=self._choice != "none" and not _is_auto(self._choice),
             )
+            params.reasoning = marks
+            if budget is not None and marks is not None:
+                ends = parsers.calls_that_end_reasoning if self._called else ()
+                keep_budget(params, budget, marks, ends, self._settings.tokens)
         return params
 
     def parsing(self, prompt_text: str) -> Callable[[], Parsing] | None:
@@ -202,6 +241,7 @@ class ReadingPlan:
         parsers, tail = self._settings.parsers, prompt_text[-_TAIL_CHARACTERS:]
         assert parsers is not None
         tools = {tool.name: tool.parameters for tool in self._called}
+        texts = {tool.name: INPUT for tool in self._called if tool.is_custom}
         is_named = isinstance(self._choice, NamedChoice)
         has_one_call = is_named or self._request.parallel_tool_calls is False
         thinking, forced, tokens = self._thinking, self._forced, self._settings.tokens
@@ -213,6 +253,7 @@ class ReadingPlan:
             return Parsing(
                 parser=parsers.make(tools, prompt_tail=tail, thinking=thinking, forced=forced),
                 make_id=_new_id,
+                text_tools=texts,
                 max_tool_calls=1 if has_one_call else None,
                 tool_finish_reason="stop" if is_named else "tool_calls",
                 reasoning_tokens=(
@@ -228,7 +269,7 @@ class ReadingPlan:
         choice = self._choice
         if choice == "none":
             return None
-        if choice == "auto":
+        if _is_auto(choice):
             return self._auto_constraint()
         if self._request.structured_outputs is not None:
             raise InvalidParameter(
@@ -261,7 +302,9 @@ class ReadingPlan:
         asked = structured_outputs(self._request)
         trigger = parsers.call_trigger
         if asked is None:
-            if trigger is None or (level == "auto" and not any(map(keeps, tools))):
+            is_kept = level != "auto" or self._is_restricted or any(map(keeps, tools))
+            if trigger is None or not is_kept:
+                self._check_texts_are_free()
                 return None
             tags = self._forced_calls(tools, keeps=keeps).structural_tag["format"]["tags"]
             form: dict[str, Any] = {
@@ -274,6 +317,7 @@ class ReadingPlan:
             schema = _schema_of(asked)
             calls = self._forced_calls(tools, keeps=keeps)
             if schema is None or not calls.is_own_format:
+                self._check_texts_are_free()
                 return None  # the format alone: the model does without calls
             answer = {"type": "json_schema", "json_schema": schema}
             form = {"type": "or", "elements": [calls.structural_tag["format"], answer]}
@@ -281,6 +325,17 @@ class ReadingPlan:
         return StructuredOutputsParams(
             structural_tag={"format": form}, origin="tools", schema_origins=origins
         )
+
+    def _check_texts_are_free(self) -> None:
+        """Calls will not be held to anything: no tool may ask for it in vain."""
+        for tool in self._called:
+            if tool.grammar is not None:
+                raise UnsupportedFeature(
+                    f"{tool.field}: with this --tool-call-parser or response_format, calls that "
+                    "the model chooses to make cannot be held to a grammar; demand the tool with "
+                    f"tool_choice, or use the format text. (parameter={tool.field})",
+                    param=tool.field,
+                )
 
     def _forced_calls(self, tools: Sequence[Tool], *, keeps: Callable[[Tool], bool]) -> ForcedCalls:
         """One call and more. Arguments of tools that are not kept are any object."""
@@ -290,7 +345,22 @@ class ReadingPlan:
         }
         is_named = isinstance(self._choice, NamedChoice)
         parallel = self._request.parallel_tool_calls is not False and not is_named
-        return self._settings.parsers.forced(schemas, parallel=parallel)
+        texts = {tool.name: (INPUT, tool.grammar) for tool in tools if tool.grammar is not None}
+        return self._settings.parsers.forced(schemas, parallel=parallel, texts=texts)
+
+
+def _is_auto(choice: Choice) -> bool:
+    """True if the model may do without a call."""
+    return choice == "auto" or (isinstance(choice, AllowedChoice) and not choice.is_required)
+
+
+def _called(choice: Choice, tools: Sequence[Tool]) -> list[Tool]:
+    """The tools that may be called."""
+    if choice == "none":
+        return []
+    if isinstance(choice, AllowedChoice):
+        return [tool for tool in tools if tool.name in choice.names]
+    return list(tools)
 
 
 def _schema_of(asked: StructuredOutputsParams) -> Any:

@@ -49,7 +49,6 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "best_of": _is_one,
     "suffix": _is_empty,
     "prompt_embeds": _is_empty,
-    "thinking_token_budget": _is_empty,
     "watermarking": _is_empty,
     "kv_transfer_params": _is_empty,
     "ec_transfer_params": _is_empty,
@@ -82,8 +81,6 @@ _REASONS = {
     "suffix": "suffix is not supported: the model is not trained to fill in the middle",
     "best_of": "best_of is not supported, as in vLLM; ask for n outputs and choose by their "
     "logprobs, or use use_beam_search",
-    "thinking_token_budget": "thinking_token_budget is not supported: reasoning ends where the "
-    "model ends it, or with max_completion_tokens",
     "functions": "functions is not a field of this server: use tools, each of them "
     '{"type": "function", "function": {...}}',
     "function_call": "function_call is not a field of this server: use tool_choice",

@@ -74,6 +74,7 @@ class Opening(enum.Enum):
 
     REASONING = enum.auto()  # no mark needed: all is reasoning up to the end mark
     CONTENT = enum.auto()  # reasoning begins with its mark
+    ASKED = enum.auto()  # in reasoning if the request switches thinking on, else with the mark
 
 
 class ReasoningFormat(msgspec.Struct, frozen=True):
@@ -122,6 +123,8 @@ class ReasoningFormat(msgspec.Struct, frozen=True):
                 return opened > closed
         elif prompt.rstrip().endswith(self.marks):
             return prompt.rstrip().endswith(self.begin)
+        if self.opening is Opening.ASKED:
+            return thinking is True
         return self.opening is Opening.REASONING and not (self.obeys_request and thinking is False)
 
 

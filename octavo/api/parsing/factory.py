@@ -211,7 +211,12 @@ class ReplyParsers:
         )
 
     def forced(
-        self, tools: Mapping[str, Any], *, name: str | None = None, parallel: bool = True
+        self,
+        tools: Mapping[str, Any],
+        *,
+        name: str | None = None,
+        parallel: bool = True,
+        texts: Mapping[str, tuple[str, str]] | None = None,
     ) -> ForcedCalls:
         """What the output of a request that demands calls must look like.
 
@@ -219,10 +224,11 @@ class ReplyParsers:
             tools: as in `make`, at least one.
             name: the only tool that may be called, once.
             parallel: more than one call may be made.
+            texts: tools with one argument, a text: its name and its grammar.
         """
         chosen = tools if name is None else {name: tools[name]}
         spelling = self._tools.spelling if self._tools is not None else None
-        return forced_calls(spelling, chosen, parallel=parallel and name is None)
+        return forced_calls(spelling, chosen, parallel=parallel and name is None, texts=texts or {})
 
     @property
     def reads_tools(self) -> bool:
@@ -233,6 +239,11 @@ class ReplyParsers:
     def reads_reasoning(self) -> bool:
         """True if reasoning is told from content."""
         return self._reasoning is not None
+
+    @property
+    def ends_reasoning(self) -> bool:
+        """True if there is a text that ends reasoning, so that it can be written for the model."""
+        return isinstance(self._reasoning, ReasoningFormat)
 
     @property
     def call_trigger(self) -> str | None:
@@ -260,8 +271,16 @@ class ReplyParsers:
             return None
         assert isinstance(form, ReasoningFormat)
         is_open = self.begins_in_reasoning(prompt_tail, thinking)
-        may_begin = is_open or form.opening is Opening.CONTENT
+        may_begin = is_open or form.opening is not Opening.REASONING
         return ReasoningMarks(list(form.begin), list(form.end), is_open) if may_begin else None
+
+    @property
+    def calls_that_end_reasoning(self) -> tuple[str, ...]:
+        """Marks of calls that end reasoning without a mark of its own."""
+        tools, reasoning = self._tools, self._reasoning
+        if isinstance(tools, ToolFormat) and isinstance(reasoning, ReasoningFormat):
+            return tools.begins if reasoning.ends_at_tools else ()
+        return ()
 
     def begins_in_reasoning(self, prompt_tail: str, thinking: bool | None = None) -> bool:
         """True if a reply to this prompt begins inside of reasoning. See `make`."""

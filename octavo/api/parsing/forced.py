@@ -39,7 +39,11 @@ class ForcedCalls(msgspec.Struct, frozen=True):
 
 
 def forced_calls(
-    spelling: CallSpelling | None, tools: Mapping[str, Any], *, parallel: bool
+    spelling: CallSpelling | None,
+    tools: Mapping[str, Any],
+    *,
+    parallel: bool,
+    texts: Mapping[str, tuple[str, str]],
 ) -> ForcedCalls:
     """What an output of one or more calls must look like.
 
@@ -47,13 +51,14 @@ def forced_calls(
         spelling: how the model writes a call; None: it has no way that can be demanded.
         tools: JSON schemas of the parameters by the name of the tool; at least one.
         parallel: more calls may follow the first.
+        texts: tools with one argument, a text: its name and its grammar in Lark's notation.
     """
     form = spelling or JSON_LIST.spelling
     assert form is not None
     tags = [
         {
             "begin": f"{form.before_name}{_spelled(name)}{form.after_name}",
-            "content": {"type": "json_schema", "json_schema": _object_schema(parameters)},
+            "content": _content(parameters, texts.get(name)),
             "end": form.end,
         }
         for name, parameters in tools.items()
@@ -70,6 +75,12 @@ def forced_calls(
         },
         is_own_format=spelling is not None,
     )
+
+
+def _content(parameters: Any, text: tuple[str, str] | None) -> dict[str, Any]:
+    if text is not None:
+        return {"type": "text_argument", "name": text[0], "grammar": text[1]}
+    return {"type": "json_schema", "json_schema": _object_schema(parameters)}
 
 
 def _spelled(name: str) -> str:

@@ -63,7 +63,7 @@ _tool_parsers: dict[str, ToolDefinition] = {
 }
 _reasoning_parsers: dict[str, ReasoningDefinition] = {
     "deepseek_r1": tags.DEEPSEEK_R1,
-    "deepseek_v3": tags.THINK_TAGS,  # the template opens or closes it
+    "deepseek_v3": tags.DEEPSEEK_V3,
     "glm45": tags.QWEN3,
     "glm47": tags.QWEN3,
     "granite": tags.GRANITE,

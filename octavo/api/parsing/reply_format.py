@@ -73,7 +73,7 @@ class ReplyFormat:
         if reasoning is not None:
             if reasoning.drops_stray_ends:
                 actions |= dict.fromkeys(reasoning.end, Action.SILENT)
-            if reasoning.opening is Opening.CONTENT:
+            if reasoning.opening is not Opening.REASONING:
                 actions |= dict.fromkeys(reasoning.begin, Action.REASONING_BEGIN)
         if tools is not None:
             actions |= dict.fromkeys(tools.ends, Action.TOOL_END)

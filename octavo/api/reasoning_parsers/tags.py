@@ -30,6 +30,10 @@ DEEPSEEK_R1 = ReasoningFormat(
 )
 #: reasoning begins with its mark
 THINK_TAGS = ReasoningFormat(begin=("<think>",), end=("</think>",), ends_at_tools=True)
+#: as before, but a request that switches thinking on needs no mark
+DEEPSEEK_V3 = ReasoningFormat(
+    begin=("<think>",), end=("</think>",), opening=Opening.ASKED, ends_at_tools=True
+)
 MISTRAL = ReasoningFormat(
     begin=("[THINK]", "<think>"),
     end=("[/THINK]", "</think>"),

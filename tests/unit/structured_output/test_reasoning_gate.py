@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,3 +75,53 @@ def test_a_mark_that_begins_counts_only_at_the_first_token() -> None:
     assert num_taken([BEGIN, *b"x", END, *b"{"], closed) == 3
     assert num_taken([*b"{", BEGIN], closed) == 0
     assert num_taken(list(b"<think>x</think>"), closed) == 0, "one token or none"
+
+
+def allowed(gate: ReasoningGate) -> list[int]:
+    """Tokens that may be drawn next where the grammar allows `{` alone."""
+    mask = np.zeros(-(-len(WORDS) // 32), np.uint32)
+    mask[ord("{") // 32] = 1 << ord("{") % 32
+    gate.widen(mask)
+    return [i for i in range(len(WORDS)) if mask[i // 32] >> i % 32 & 1]
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3])
+def test_a_budget_ends_the_reasoning_with_the_mark(budget: int) -> None:
+    gate = ReasoningGate(TOKENS, msgspec.structs.replace(OPEN, budget=budget))
+    for _ in range(budget):
+        assert len(allowed(gate)) == len(WORDS) - 1  # all but the one that ends the output
+        assert gate.takes(ord("a"))
+    assert allowed(gate) == [SPECIAL_END]
+    assert gate.takes(SPECIAL_END)
+    assert allowed(gate) == [ord("{")]
+    assert not gate.takes(ord("{"))
+
+
+def test_a_mark_of_many_tokens_is_written_token_by_token() -> None:
+    marks = ReasoningMarks(["<think>"], ["<end>"], is_open=True, budget=2)
+    gate = ReasoningGate(TOKENS, marks)
+    assert gate.takes(ord("<"))
+    assert gate.takes(ord("e"))
+    for token_id in b"<end>":
+        assert allowed(gate) == [token_id]
+        assert gate.takes(token_id)
+    assert allowed(gate) == [ord("{")]
+
+
+def test_who_stays_within_the_budget_is_left_alone() -> None:
+    closed = ReasoningMarks(["<think>"], ["</think>"], is_open=False, budget=2)
+    assert num_taken([BEGIN, *b"x", END, *b"{"], closed) == 3
+    gate = ReasoningGate(TOKENS, closed)
+    assert not gate.takes(ord("{"))
+    assert allowed(gate) == [ord("{")]
+
+
+def test_a_mark_that_no_token_can_write_is_an_error_of_the_request() -> None:
+    gate = ReasoningGate(TOKENS, ReasoningMarks([], ["\u00e9"], is_open=True, budget=0))
+    with pytest.raises(GrammarError, match="cannot be ended"):
+        allowed(gate)
+
+
+def test_one_token_may_end_the_reasoning_and_go_on_where_all_is_free() -> None:
+    free = msgspec.structs.replace(OPEN, is_free=True)
+    assert num_taken([*b"</think", END_ANSWER, *b"x"], free) == 8

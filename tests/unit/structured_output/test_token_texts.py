@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import pytest
+
 from octavo.messages.grammar import NO_TEXT, Vocabulary
 from octavo.structured_output.token_texts import TokenTexts
 
@@ -17,6 +19,13 @@ def test_bytes_of_each_token() -> None:
     assert [TEXTS.bytes_of(i) for i in range(len(WORDS))] == WORDS
     assert TEXTS.text_of(5) == b"<b>"
     assert TEXTS.text_of(1) == b"x<a>"
+
+
+def test_a_text_is_spelled_with_the_longest_tokens() -> None:
+    assert TEXTS.spell(b"<a>") == [6]  # of several, one that is no text
+    assert TEXTS.spell(b"<ax<a>a>") == [3, 1, 4]
+    with pytest.raises(ValueError, match="no token"):
+        TEXTS.spell(b"<a>?")
 
 
 def test_tokens_that_are_a_text_are_found_whole() -> None:

@@ -61,6 +61,17 @@ def test_secrets_are_hidden_from_others_and_kept_for_the_program() -> None:
     )
 
 
+def test_a_short_secret_is_hidden_where_it_is_a_word() -> None:
+    code = (
+        "from octavo.transport.process_name import hide_in_command_line;"
+        f"hide_in_command_line(['a', 'long-secret']); {SHOW}"
+    )
+    said = run(code, "--api-key", "a", "--api-key=a", "--data", "a=b", '["long-secret"]', "a")
+    shown, _, kept = said.partition("] [")
+    assert shown == ("['--api-key', '*', '--api-key=*', '--data', 'a=b', '[\"***********\"]', '*'")
+    assert "'a=b', '[\"long-secret\"]', 'a'" in kept
+
+
 def test_without_secrets_nothing_is_touched_and_no_ctypes_imported() -> None:
     code = (
         "from octavo.transport.process_name import hide_in_command_line;"

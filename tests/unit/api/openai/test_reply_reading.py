@@ -30,7 +30,7 @@ def test_a_plain_request_is_left_as_it_is() -> None:
         assert plan.constrain(params, PROMPT) == SamplingParams()
         assert plan.parsing(PROMPT) is None
         assert plan.template_variables == {}
-        assert not plan.hides_tools
+        assert plan.shown_tools is None
 
 
 @pytest.mark.parametrize(

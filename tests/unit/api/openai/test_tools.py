@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from octavo.api.openai.protocol import NamedFunction, NamedToolChoice
+from octavo.api.openai.tool_protocol import ToolChoiceObject, ToolName
 from octavo.api.openai.tools import MAX_TOOLS, NamedChoice, checked_choice, checked_tools
 from octavo.errors import InvalidParameter
 
@@ -56,9 +56,9 @@ def test_a_choice_is_the_models_unless_it_is_made() -> None:
     assert checked_choice(None, tools) == "auto"
     assert checked_choice("none", tools) == "none"
     assert checked_choice("required", tools) == "required"
-    named = NamedToolChoice(NamedFunction("a"))
+    named = ToolChoiceObject(function=ToolName("a"))
     assert checked_choice(named, tools) == NamedChoice("a")
     with pytest.raises(InvalidParameter, match="does not match any") as caught:
-        checked_choice(NamedToolChoice(NamedFunction("b\n")), tools)
+        checked_choice(ToolChoiceObject(function=ToolName("b\n")), tools)
     assert caught.value.param == "tool_choice"
     assert "b?" in caught.value.message

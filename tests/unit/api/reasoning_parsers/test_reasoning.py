@@ -42,6 +42,17 @@ def test_a_request_without_thinking_has_content_only_where_the_model_listens() -
     assert read(parsers("deepseek_r1").make(thinking=False), ["hm"]) == Said("", "hm", [])
 
 
+def test_a_request_that_switches_thinking_on_needs_no_first_tag_with_deepseek_v3() -> None:
+    made = parsers("deepseek_v3")
+    assert read(made.make(thinking=True), ["hm</think>Yes."]) == Said("Yes.", "hm", [])
+    for thinking in (None, False):
+        assert read(made.make(thinking=thinking), ["Yes."]) == Said("Yes.", "", [])
+        said = read(made.make(thinking=thinking), ["<think>hm</think>Yes."])
+        assert said == Said("Yes.", "hm", [])
+    closed = f"{ASSISTANT}</think>"
+    assert not made.begins_in_reasoning(closed, thinking=True), "the prompt says more"
+
+
 @pytest.mark.parametrize("name", ["qwen3", "deepseek_r1", "think"])
 def test_the_prompts_end_tells_whether_thought_has_begun(name: str) -> None:
     made = parsers(name)
