@@ -1,8 +1,8 @@
 #include "act.h"
 
+#include "act_lanes.h"
 #include "octavo.h"
 #include "prepare.h"
-#include "vmath.h"
 
 namespace ov {
 namespace {
@@ -19,18 +19,6 @@ inline void map_rows2(const float* a, const float* b, float* y, int32_t cols, F&
   int32_t c = 0;
   for (; c + kLanes <= cols; c += kLanes) store(y + c, f(load(a + c), load(b + c)));
   if (c < cols) store_part(y + c, f(load_part(a + c, cols - c), load_part(b + c, cols - c)), cols - c);
-}
-
-// Calls f with the point-wise function of `kind`, so that the row loop is compiled once per function.
-template <class F>
-inline void with_act(Act kind, F&& f) {
-  switch (kind) {
-    case Act::kSilu: return f([](Lanes x) { return silu(x); });
-    case Act::kGeluErf: return f([](Lanes x) { return gelu_erf(x); });
-    case Act::kGeluTanh: return f([](Lanes x) { return gelu_tanh(x); });
-    // max(0, x) returns x when it is NaN
-    case Act::kRelu: return f([](Lanes x) { return max(set1(0.0f), x); });
-  }
 }
 
 constexpr int64_t kActWork = 8;  // an elementary function costs about eight plain operations

@@ -23,7 +23,7 @@ static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && k
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;
-constexpr int64_t kItemsPerThread = 6;
+constexpr int64_t kItemsPerThread = 6, kTileItemsPerThread = 12;
 
 // Rows in a form, of one call.
 struct Form {
@@ -31,12 +31,13 @@ struct Form {
   bool is_prompt;
 };
 
-// The two ranges of rows, of which either may be empty; one, where they are computed alike.
+// The two ranges of rows, of which either may be empty; one, where they are computed alike and not kept apart.
 struct Forms {
   Form range[2];
 
-  Forms(const ov_weight& w, const LinearRows& r) : range{{0, r.generated, false}, {r.generated, 0, true}} {
-    if (linear_input_type(w.kind, true) == linear_input_type(w.kind, false) || r.generated > r.rows)
+  Forms(const ov_weight& w, const LinearRows& r, bool apart = false)
+      : range{{0, r.generated, false}, {r.generated, 0, true}} {
+    if (!apart && linear_input_type(w.kind, true) == linear_input_type(w.kind, false))
       range[0].rows = r.rows;
     else
       range[1].rows = r.rows - r.generated;
@@ -44,12 +45,16 @@ struct Forms {
 };
 
 int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads) {
-  const int64_t by_bytes = kItemBytes / w.tile_bytes;
-  const int64_t work = linear_input_type(w.kind, is_prompt) == OV_BF16 ? kItemWork * kBf16Speed : kItemWork;
-  const int64_t by_work = work / (rows * w.k * kTileColumns);
-  int64_t tiles = by_bytes < by_work ? by_bytes : by_work;
-  const int64_t fair = total_tiles / (threads * kItemsPerThread);
-  tiles = tiles < fair ? tiles : fair;
+  const bool in_tiles = kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16;
+  const int64_t work = rows * w.k * kTileColumns;
+  int64_t tiles = total_tiles / (threads * kItemsPerThread);
+  if (in_tiles && work >= kItemWork) {
+    tiles = total_tiles / (threads * kTileItemsPerThread);
+  } else {
+    const int64_t by_bytes = kItemBytes / w.tile_bytes, by_work = kItemWork * (in_tiles ? kBf16Speed : 1) / work;
+    tiles = tiles < by_bytes ? tiles : by_bytes;
+    tiles = tiles < by_work ? tiles : by_work;
+  }
   return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
 }
 
@@ -133,6 +138,7 @@ struct Call {
   const char* in;
   int64_t in_stride;
   const LinearSink* sink;
+  const LinearGate* gate;
 };
 
 // Rows of one form. `then`: what runs after them, if that is known.
@@ -153,6 +159,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
     const int64_t left = b.segment->weight->num_tiles - b.first_tile;
     b.tiles = left < cut.step[s] ? left : cut.step[s];
     b.is_prompt = form.is_prompt;
+    b.gate = call.gate;
     b.after = after;
     call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
@@ -175,18 +182,52 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
 
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
                 const LinearRows& rows, const NextLinear& next, const LinearSink* sink) {
-  const Call call{pool, segments, num_segments, static_cast<const char*>(in), in_stride, sink};
+  const Call call{pool, segments, num_segments, static_cast<const char*>(in), in_stride, sink, nullptr};
   const Forms forms(*segments[0].weight, rows);
   const Cut then = cut_of(next, pool ? pool_size(pool) : 1);
   for (const Form& form : forms.range)
     if (form.rows > 0) run_form(call, form, then);
 }
 
+void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,
+                    int64_t in_stride, const LinearRows& rows, const NextLinear& next, float* scratch,
+                    int64_t scratch_stride) {
+  const LinearGate gate{segments + 1, act, out};
+  const ov_weight& w = *segments[0].weight;
+  const Cut then = cut_of(next, pool ? pool_size(pool) : 1);
+  const auto factor = [](const LinearSegment& s) {
+    View v;
+    v.data = reinterpret_cast<char*>(s.out);
+    v.stride = s.out_stride;
+    return v;
+  };
+  for (const Form& form : Forms(w, rows, out.dtype == OV_A8).range) {
+    if (form.rows <= 0) continue;
+    const bool in_one_pass = kPromptsInTiles && linear_input_type(w.kind, form.is_prompt) == OV_BF16 &&
+                             prepared_type(out, form.first) == OV_BF16 && w.n % 32 == 0;
+    if (in_one_pass) {
+      run_form({pool, segments, 1, static_cast<const char*>(in), in_stride, nullptr, &gate}, form, then);
+      continue;
+    }
+    run_form({pool, segments, 2, static_cast<const char*>(in), in_stride, nullptr, nullptr}, form, then);
+    act_mul(pool, factor(segments[0]).from(form.first), factor(segments[1]).from(form.first), act, out.from(form.first),
+            form.rows, scratch, scratch_stride);
+  }
+}
+
 void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
                   int64_t tiles) {
   const int64_t left = segment.weight->num_tiles - first_tile;
-  compute(
-      {&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, false, {}});
+  compute({&segment,
+           static_cast<const char*>(in),
+           in_stride,
+           row,
+           1,
+           first_tile,
+           left < tiles ? left : tiles,
+           false,
+           nullptr,
+           {}});
 }
 
 }  // namespace ov

@@ -16,7 +16,8 @@ struct LinearBlock {
   int64_t first_row, rows;
   int64_t first_tile, tiles;
   bool is_prompt;
-  NextTiles after;  // what this thread reads after the block
+  const LinearGate* gate;  // or nullptr
+  NextTiles after;         // what this thread reads after the block
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,

@@ -2,11 +2,13 @@
 // in f32.
 //
 // A packed group of 16 pairs of k is a B operand as it lies, 32 values of a prepared row are a row of an A operand.
-// Quantised tiles are expanded to such operands first, two tiles at a time for all rows of a block.
+// Quantised tiles are made into such operands first (tile_panel.h), two column tiles at a time for all rows of a block.
 // The arithmetic of an output is that of the instruction over k in steps of 32, whatever rows share the registers.
+#include "act_lanes.h"
 #include "linear_block.h"
 #include "scratch.h"
 #include "tile_panel.h"
+#include "tile_stores.h"
 #include "tiles.h"
 
 #if defined(OV_HAS_TILES)
@@ -15,7 +17,7 @@ namespace ov {
 
 namespace {
 
-constexpr int64_t kRegisterRows = 16, kPartRows = 2 * kRegisterRows;
+constexpr int64_t kRegisterRows = 16;
 
 // Registers: 0-3 sums (row tile * 2 + column tile), 4 and 5 activations, 6 and 7 weights.
 TileConfig shapes(int64_t rows) {
@@ -31,150 +33,213 @@ TileConfig shapes(int64_t rows) {
   return c;
 }
 
-// Where sums go: rows of `stride` bytes; the second row tile starts `half` rows below the first.
-struct Sums {
-  char* data;
-  int64_t stride, half;
+// Shapes of the registers follow the rows of a part.
+class Registers {
+ public:
+  // f(first, count) over `rows` rows: parts of kPartRows, then the rest.
+  template <class F>
+  OV_ALWAYS_INLINE void for_parts(int64_t rows, F&& f) {
+    for (int64_t first = 0; first < rows; first += kPartRows) {
+      const int64_t count = rows - first < kPartRows ? rows - first : kPartRows;
+      if (count != shaped_) registers_.load(shapes(shaped_ = count));
+      f(first, count);
+    }
+  }
+
+ private:
+  int64_t shaped_ = kPartRows;
+  TileShapes registers_{shapes(kPartRows)};
 };
 
-// Operands of one or two column tiles: `column` bytes from one to the next, `step` from 32 values of k to the next.
+// Operands of two column tiles: `column` bytes from one to the other, `step` from 32 values of k to the next.
 struct Operands {
   const char* data;
   int64_t column, step, steps;
 };
 
-// One or two row tiles x one or two column tiles over all of k. ask(): asks memory for the operands some steps ahead.
-template <int Rows, int Columns, class Ask>
-OV_ALWAYS_INLINE void multiply(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
-                               Ask&& ask) {
-  const char* const second = in + sums.half * in_stride;
+// Operands that lie in memory as they are read: asks for those of the next two column tiles, some lines per step.
+class OperandsAhead {
+ public:
+  OperandsAhead() = default;
+  OperandsAhead(const char* first, const char* second, int64_t steps, int64_t parts)
+      : next_{first, second}, left_(steps * kOperandBytes / 64), lines_(ceil_div(kOperandBytes / 64, parts)) {}
+  OV_ALWAYS_INLINE void ask() {
+    for (int64_t i = 0; i < lines_ && left_ > 0; ++i, --left_)
+      for (const char*& p : next_) {
+        __builtin_prefetch(p, 0, 2);
+        p += 64;
+      }
+  }
+
+ private:
+  const char* next_[2] = {};
+  int64_t left_ = 0, lines_ = 0;
+};
+
+// Of operands that many rows read, so many steps stay in the first-level cache; the rest and all activations, which are
+// more than it holds, pass by.
+constexpr int64_t kNearSteps = 18;
+
+template <int Tile>
+OV_ALWAYS_INLINE void load_operand(const char* p, bool stays) {
+  stays ? tile_load<Tile>(p, 64) : tile_load_once<Tile>(p, 64);
+}
+
+// Two row tiles x two column tiles over all of k. A register is loaded for the next step right after the last product
+// that reads it: its load waits for that product, and the products meanwhile have theirs. beside(): once per step.
+template <class Beside>
+OV_ALWAYS_INLINE void multiply_four(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
+                                    Beside&& beside) {
+  const char* second = in + sums.half * in_stride;
   const char* operand = weights.data;
-  unroll<2 * Rows>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
+  unroll<4>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
+  tile_load_once<4>(in, in_stride);
+  tile_load<6>(operand, 64);
+  tile_load<7>(operand + weights.column, 64);
+  tile_load_once<5>(second, in_stride);
+  for (int64_t i = 1; i < weights.steps; ++i) {
+    in += 64;
+    second += 64;
+    operand += weights.step;
+    const bool stays = i < kNearSteps;
+    tile_dot_bf16<0, 4, 6>();
+    tile_dot_bf16<1, 4, 7>();
+    tile_load_once<4>(in, in_stride);
+    tile_dot_bf16<2, 5, 6>();
+    load_operand<6>(operand, stays);
+    tile_dot_bf16<3, 5, 7>();
+    load_operand<7>(operand + weights.column, stays);
+    tile_load_once<5>(second, in_stride);
+    beside();
+  }
+  tile_dot_bf16<0, 4, 6>();
+  tile_dot_bf16<1, 4, 7>();
+  tile_dot_bf16<2, 5, 6>();
+  tile_dot_bf16<3, 5, 7>();
+  beside();
+  tile_store<0>(sums.data, sums.stride);
+  tile_store<1>(sums.data + 64, sums.stride);
+  char* const below = sums.data + sums.half * sums.stride;
+  tile_store<2>(below, sums.stride);
+  tile_store<3>(below + 64, sums.stride);
+}
+
+// One row tile. ask(): asks memory for the operands some steps ahead.
+template <class Ask>
+OV_ALWAYS_INLINE void multiply_two(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
+                                   Ask&& ask) {
+  const char* operand = weights.data;
+  unroll<2>([&](auto i) OV_INLINED { tile_zero<i.value>(); });
   for (int64_t i = 0; i < weights.steps; ++i, operand += weights.step) {
     ask();
     tile_load<4>(in + 64 * i, in_stride);
     tile_load<6>(operand, 64);
     tile_dot_bf16<0, 4, 6>();
-    if constexpr (Columns == 2) {
-      tile_load<7>(operand + weights.column, 64);
-      tile_dot_bf16<1, 4, 7>();
-    }
-    if constexpr (Rows == 2) {
-      tile_load<5>(second + 64 * i, in_stride);
-      tile_dot_bf16<2, 5, 6>();
-      if constexpr (Columns == 2) tile_dot_bf16<3, 5, 7>();
-    }
+    tile_load<7>(operand + weights.column, 64);
+    tile_dot_bf16<1, 4, 7>();
   }
   tile_store<0>(sums.data, sums.stride);
-  if constexpr (Columns == 2) tile_store<1>(sums.data + 64, sums.stride);
-  if constexpr (Rows == 2) {
-    char* const below = sums.data + sums.half * sums.stride;
-    tile_store<2>(below, sums.stride);
-    if constexpr (Columns == 2) tile_store<3>(below + 64, sums.stride);
-  }
+  tile_store<1>(sums.data + 64, sums.stride);
 }
 
-// Sums, + bias, + residual, to the output; sixteen columns of `rows` rows.
-void finish(const LinearSegment& s, int64_t tile, int64_t row, int64_t rows, const char* sums, int64_t stride) {
-  const int64_t first = tile * kTileColumns, left = s.weight->n - first;
-  const int count = static_cast<int>(left < kLanes ? left : kLanes);
-  char* out = reinterpret_cast<char*>(s.out + first) + row * s.out_stride;
-  const char* residual =
-      s.residual ? reinterpret_cast<const char*>(s.residual + first) + row * s.residual_stride : nullptr;
-  const Lanes bias = s.bias ? load_part(s.bias + first, count) : set1(0.0f);
-  for (int64_t r = 0; r < rows; ++r, sums += stride, out += s.out_stride) {
-    Lanes x = load(reinterpret_cast<const float*>(sums));
-    if (s.bias) x = x + bias;
-    if (residual) {
-      x = x + load_part(reinterpret_cast<const float*>(residual), count);
-      residual += s.residual_stride;
-    }
-    store_part(reinterpret_cast<float*>(out), x, count);
-  }
-}
+// The column tiles of a block, two at a time: neighbours of one weight, or the same tile of a gate and of what it is for.
+struct Units {
+  const LinearBlock& b;
+  const int64_t tiles_of_unit;
 
-// `rows` rows of one part from `row` on; multiply(rows of tiles, sums).
-template <int Columns, class Multiply>
-OV_ALWAYS_INLINE void part_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch,
-                              Multiply&& multiply) {
-  const LinearSegment& s = *b.segment;
-  const bool direct = !s.bias && !s.residual && s.weight->n >= (tile + Columns) * kTileColumns;
-  Sums sums = {scratch, 64 * Columns, (rows + 1) / 2};
-  if (direct) {
-    sums.data = reinterpret_cast<char*>(s.out + tile * kTileColumns) + row * s.out_stride;
-    sums.stride = s.out_stride;
+  explicit Units(const LinearBlock& block) : b(block), tiles_of_unit(block.gate ? 1 : 2) {}
+  int64_t count() const { return ceil_div(b.tiles, tiles_of_unit); }
+  int64_t tile(int64_t unit) const { return b.first_tile + unit * tiles_of_unit; }
+  PanelColumn first(int64_t unit) const { return {b.segment->weight, tile(unit)}; }
+  // past the weight's last tile it is read again, and not stored
+  PanelColumn second(int64_t unit) const {
+    const int64_t t = tile(unit);
+    if (b.gate) return {b.gate->up->weight, t};
+    return {b.segment->weight, t + 1 < b.segment->weight->num_tiles ? t + 1 : t};
   }
-  if (rows > kRegisterRows)
-    multiply(Index<2>{}, sums);
-  else
-    multiply(Index<1>{}, sums);
-  if (direct) return;
-  for (int c = 0; c < Columns && tile + c < s.weight->num_tiles; ++c)
-    finish(s, tile + c, row, rows, scratch + 64 * c, 64 * Columns);
-}
+  NextTiles after(int64_t unit) const {
+    if (unit + 1 == count()) return b.after;
+    const PanelColumn next = first(unit + 1);
+    return next_tiles(*next.weight, next.tile);
+  }
+};
 
-template <int Columns>
-void float_tiles(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, char* scratch) {
-  const ov_weight& w = *b.segment->weight;
-  const Operands operands = {reinterpret_cast<const char*>(tile_codes(w, tile)), w.tile_bytes, kOperandBytes,
-                             ceil_div(w.k, 32)};
-  const NextTiles after = tile + Columns < b.first_tile + b.tiles ? next_tiles(w, tile + Columns) : b.after;
-  part_of<Columns>(b, tile, row, rows, scratch, [&](auto parts, const Sums& sums) OV_INLINED {
-    const char* in = b.in + row * b.in_stride;
-    TilesAhead<Columns, kOperandBytes, 0> ahead(w, tile, w.tile_bytes, after);
-    multiply<parts.value, Columns>(in, b.in_stride, operands, sums, [&]() OV_INLINED {
-      if constexpr (parts.value == 1) ahead.ask();  // few rows: weights come from memory
-    });
+// All rows of a block times the operands of a unit. beside() and few(in, sums): as those of many and of few rows.
+template <class Store, class Beside, class Few>
+OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Operands& operands, Registers& registers,
+                                    Store& store, Beside&& beside, Few&& few) {
+  registers.for_parts(b.rows, [&](int64_t skipped, int64_t rows) OV_INLINED {
+    const int64_t row = b.first_row + skipped;
+    const char* const in = b.in + row * b.in_stride;
+    const Sums sums = store.begin(tile, row, rows);
+    if (rows > kRegisterRows)
+      multiply_four(in, b.in_stride, operands, sums, [&]() OV_INLINED {
+        store.beside();
+        beside();
+      });
+    else
+      few(in, sums);
+    store.end();
   });
 }
 
-char* sums_scratch() {
-  static thread_local Scratch scratch;
-  return static_cast<char*>(scratch.take(kPartRows * 2 * 64));
+template <class Store>
+void expanded_units(const LinearBlock& b, Store&& store) {
+  static thread_local Scratch panels;
+  const Units units(b);
+  const int64_t steps = b.segment->weight->k / 32;
+  char* const panel = static_cast<char*>(panels.take(steps * kPanelStep));
+  const Operands operands = {panel, kOperandBytes, kPanelStep, steps};
+  Registers registers;
+  for (int64_t u = 0; u < units.count(); ++u) {
+    expand_panel(units.first(u), units.second(u), units.after(u), panel);
+    const auto few = [&](const char* in, const Sums& sums)
+                         OV_INLINED { multiply_two(in, b.in_stride, operands, sums, [] {}); };
+    multiply_rows(b, units.tile(u), operands, registers, store, [] {}, few);
+  }
 }
 
-template <int Kind>
-void expanded_tiles(const LinearBlock& b, char* panel, TileShapes& registers, int64_t* shaped) {
-  const ov_weight& w = *b.segment->weight;
-  const Operands operands = {panel, kOperandBytes, 2 * kOperandBytes, w.k / 32};
-  char* const scratch = sums_scratch();
-  const int64_t end = b.first_tile + b.tiles;
-  for (int64_t t = b.first_tile; t < end; t += 2) {
-    // past the weight's last tile it is read again, and not stored
-    const int64_t step = t + 2 <= w.num_tiles ? w.tile_bytes : 0;
-    expand_panel<Kind, 2>(w, t, step, t + 2 < end ? next_tiles(w, t + 2) : b.after, panel);
-    for_row_parts(b.rows, kPartRows, [&](int64_t first, int64_t rows) {
-      if (rows != *shaped) registers.load(shapes(*shaped = rows));
-      const int64_t row = b.first_row + first;
-      part_of<2>(b, t, row, rows, scratch, [&](auto parts, const Sums& sums) OV_INLINED {
-        multiply<parts.value, 2>(b.in + row * b.in_stride, b.in_stride, operands, sums, [] {});
-      });
-    });
+template <class Store>
+void packed_units(const LinearBlock& b, Store&& store) {
+  const Units units(b);
+  const int64_t steps = ceil_div(b.segment->weight->k, 32), parts = ceil_div(b.rows, kPartRows);
+  const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile)); };
+  Registers registers;
+  for (int64_t u = 0; u < units.count(); ++u) {
+    const PanelColumn first = units.first(u), second = units.second(u);
+    const Operands operands = {place(first), place(second) - place(first), kOperandBytes, steps};
+    OperandsAhead next;
+    if (u + 1 < units.count()) next = {place(units.first(u + 1)), place(units.second(u + 1)), steps, parts};
+    const NextTiles after = units.after(u);
+    const auto few = [&](const char* in, const Sums& sums) OV_INLINED {
+      // few rows: weights come from memory
+      TilesAhead<2, kOperandBytes, 0> ahead(*first.weight, first.tile, operands.column, after);
+      multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED { ahead.ask(); });
+    };
+    multiply_rows(b, units.tile(u), operands, registers, store, [&]() OV_INLINED { next.ask(); }, few);
   }
+}
+
+// run(store) with the store that the block needs.
+template <class Run>
+void with_store(const LinearBlock& b, Run&& run) {
+  const LinearSegment& s = *b.segment;
+  if (b.gate)
+    with_act(b.gate->act, [&](auto f) { run(MadeStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f})); });
+  else if (!s.bias && !s.residual && b.tiles % 2 == 0 && (b.first_tile + b.tiles) * kTileColumns <= s.weight->n)
+    run(DirectStore(s));
+  else
+    run(MadeStore<AddedRows>(AddedRows(s)));
 }
 
 }  // namespace
 
 void linear_bf16_tiles(const LinearBlock& b) {
-  char* const scratch = sums_scratch();
-  const int64_t end = b.first_tile + b.tiles;
-  int64_t shaped = b.rows < kPartRows ? b.rows : kPartRows;
-  TileShapes registers(shapes(shaped));
-  for_row_parts(b.rows, kPartRows, [&](int64_t first, int64_t rows) {
-    if (rows != shaped) registers.load(shapes(shaped = rows));
-    int64_t t = b.first_tile;
-    for (; t + 2 <= end; t += 2) float_tiles<2>(b, t, b.first_row + first, rows, scratch);
-    if (t < end) float_tiles<1>(b, t, b.first_row + first, rows, scratch);
-  });
+  with_store(b, [&](auto&& store) { packed_units(b, store); });
 }
 
 void linear_expanded_tiles(const LinearBlock& b) {
-  static thread_local Scratch panels;
-  const ov_weight& w = *b.segment->weight;
-  char* const panel = static_cast<char*>(panels.take(w.k / 32 * 2 * kOperandBytes));
-  int64_t shaped = b.rows < kPartRows ? b.rows : kPartRows;
-  TileShapes registers(shapes(shaped));
-  visit_quantized(w.kind, [&]<int Kind>() { expanded_tiles<Kind>(b, panel, registers, &shaped); });
+  with_store(b, [&](auto&& store) { expanded_units(b, store); });
 }
 
 }  // namespace ov

@@ -45,6 +45,11 @@ template <int Tile>
 OV_ALWAYS_INLINE void tile_load(const void* p, int64_t stride) {
   asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(Tile), "r"(p), "r"(stride) : "memory");
 }
+// The same for what is not read again soon: it does not displace what is from the first-level cache.
+template <int Tile>
+OV_ALWAYS_INLINE void tile_load_once(const void* p, int64_t stride) {
+  asm volatile("tileloaddt1 (%1,%2,1), %%tmm%c0" ::"i"(Tile), "r"(p), "r"(stride) : "memory");
+}
 template <int Tile>
 OV_ALWAYS_INLINE void tile_store(void* p, int64_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(Tile), "r"(p), "r"(stride) : "memory");
