@@ -103,29 +103,32 @@ typedef struct ov_operand {
 } ov_operand;
 
 enum ov_op {
-  OV_OP_EMBED = 1,   /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
-  OV_OP_GATHER,      /* out0[L] = in0[logit_rows] */
-  OV_OP_RMS_NORM,    /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
+  OV_OP_EMBED = 1,  /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
+  OV_OP_GATHER,     /* out0[L] = in0[logit_rows] */
+  OV_OP_RMS_NORM,   /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
                          i2: prepared type of out0: F32, A8 or BF16 (fused preparation).
                          in1 given: first out1 = in0 + in1 (residual add), then norm of out1 (out1 may be in0) */
-  OV_OP_LAYER_NORM,  /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
-  OV_OP_PREPARE,     /* out0 (A8 or BF16) = in0 f32: what a linear reads */
-  OV_OP_LINEAR,      /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
+  OV_OP_LAYER_NORM, /* as above with mean, vec0 weight, vec1 bias (either may be -1) */
+  OV_OP_PREPARE,    /* out0 (A8 or BF16) = in0 f32: what a linear reads */
+  OV_OP_LINEAR,     /* up to 4 segments s: out_s = in0 W_s^T [+ vec_s] [+ in1 if flag i0 bit s: residual];
                          in0 is F32, BF16 or A8 as the weights' kind demands; all segments read in0 */
-  OV_OP_ADD,         /* out0 = in0 + in1 */
-  OV_OP_MUL,         /* out0 = in0 * in1 */
-  OV_OP_SCALE,       /* out0 = in0 * f0 */
-  OV_OP_ROPE,        /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
+  OV_OP_ADD,        /* out0 = in0 + in1 */
+  OV_OP_MUL,        /* out0 = in0 * in1 */
+  OV_OP_SCALE,      /* out0 = in0 * f0 */
+  OV_OP_ROPE,       /* half-split rotation in place of in0: i0 heads, i1 head_dim, i2 rotary dims; vec0 = inv_freq
                          [i2/2], f0 = attention scaling of cos and sin */
-  OV_OP_KV_WRITE,    /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
-  OV_OP_ROPE_KV,     /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
+  OV_OP_KV_WRITE,   /* in0 = K [T, heads*k_dim] f32, in1 = V; i0 = kv layer */
+  OV_OP_ROPE_KV,    /* fused: rope in0 (Q, in place), rope in1 (K) and write it and in2 (V); i0 q heads, i1 head_dim,
                          i2 rotary dims, i3 kv layer, vec0 inv_freq, f0 scaling */
-  OV_OP_ATTENTION,   /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
+  OV_OP_ATTENTION,  /* out0[T, q_heads*v_dim] f32 = paged causal attention of in0 (roped Q); i0 q heads, i1 kv layer,
                          i2 window (0: full), f0 scale, f1 soft cap (0: none), vec0 sinks (-1: none);
                          i3: prepared type of out0 (fused preparation) */
-  OV_OP_ACT,         /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
-  OV_OP_ACT_MUL,     /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
-  OV_OP_SOFT_CAP,    /* in place: f0 * tanh(in0 / f0) */
+  OV_OP_ACT,        /* out0 = act(in0); i0: 0 silu, 1 gelu erf, 2 gelu tanh, 3 relu */
+  OV_OP_ACT_MUL,    /* out0 = act(in0) * in1; i0 as above; i2: prepared type of out0 */
+  OV_OP_LINEAR_ACT_MUL, /* out0 = act(in0 W0^T [+ vec0]) * (in0 W1^T [+ vec1]); i0 and i2 as above; out1 and out2, f32
+                         [n], hold the two factors of rows that are not computed in one pass. The bits are those of
+                         LINEAR and ACT_MUL */
+  OV_OP_SOFT_CAP,       /* in place: f0 * tanh(in0 / f0) */
   OV_OP_LM_HEAD,     /* sample segment: out0[L,V] f32 = in0 W0^T; i1 = 1: rows that are decided by their largest logit
                          alone need not be written, if all rows of a chunk are */
   OV_OP_PENALIZE,    /* sample segment, in place on logits in0: bias, repetition, presence, frequency, banned ids */

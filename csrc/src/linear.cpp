@@ -31,12 +31,13 @@ struct Form {
   bool is_prompt;
 };
 
-// The two ranges of rows, of which either may be empty; one, where they are computed alike.
+// The two ranges of rows, of which either may be empty; one, where they are computed alike and not kept apart.
 struct Forms {
   Form range[2];
 
-  Forms(const ov_weight& w, const LinearRows& r) : range{{0, r.generated, false}, {r.generated, 0, true}} {
-    if (linear_input_type(w.kind, true) == linear_input_type(w.kind, false) || r.generated > r.rows)
+  Forms(const ov_weight& w, const LinearRows& r, bool apart = false)
+      : range{{0, r.generated, false}, {r.generated, 0, true}} {
+    if (!apart && linear_input_type(w.kind, true) == linear_input_type(w.kind, false))
       range[0].rows = r.rows;
     else
       range[1].rows = r.rows - r.generated;
@@ -188,11 +189,45 @@ void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, 
     if (form.rows > 0) run_form(call, form, then);
 }
 
+void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,
+                    int64_t in_stride, const LinearRows& rows, const NextLinear& next, float* scratch,
+                    int64_t scratch_stride) {
+  const LinearGate gate{segments + 1, act, out};
+  const ov_weight& w = *segments[0].weight;
+  const Cut then = cut_of(next, pool ? pool_size(pool) : 1);
+  const auto factor = [](const LinearSegment& s) {
+    View v;
+    v.data = reinterpret_cast<char*>(s.out);
+    v.stride = s.out_stride;
+    return v;
+  };
+  for (const Form& form : Forms(w, rows, out.dtype == OV_A8).range) {
+    if (form.rows <= 0) continue;
+    const bool in_one_pass = kPromptsInTiles && linear_input_type(w.kind, form.is_prompt) == OV_BF16 &&
+                             prepared_type(out, form.first) == OV_BF16 && w.n % 32 == 0;
+    if (in_one_pass) {
+      run_form({pool, segments, 1, static_cast<const char*>(in), in_stride, nullptr, &gate}, form, then);
+      continue;
+    }
+    run_form({pool, segments, 2, static_cast<const char*>(in), in_stride, nullptr, nullptr}, form, then);
+    act_mul(pool, factor(segments[0]).from(form.first), factor(segments[1]).from(form.first), act, out.from(form.first),
+            form.rows, scratch, scratch_stride);
+  }
+}
+
 void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,
                   int64_t tiles) {
   const int64_t left = segment.weight->num_tiles - first_tile;
-  compute(
-      {&segment, static_cast<const char*>(in), in_stride, row, 1, first_tile, left < tiles ? left : tiles, false, nullptr, {}});
+  compute({&segment,
+           static_cast<const char*>(in),
+           in_stride,
+           row,
+           1,
+           first_tile,
+           left < tiles ? left : tiles,
+           false,
+           nullptr,
+           {}});
 }
 
 }  // namespace ov

@@ -38,7 +38,7 @@ struct LinearSink {
 // Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(int kind, bool is_prompt);
 
-// act(segment) * up, as rows that a linear reads, instead of the segment's output. Of both weights n is a multiple of 32.
+// act(segment) * up, prepared as bf16, instead of the segment's output. Of both weights n is a multiple of 32.
 struct LinearGate {
   const LinearSegment* up;
   Act act;
@@ -61,6 +61,18 @@ struct NextLinear {
 // says for either range (the same for all segments, and the same k). num_segments <= kMaxSegments.
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
                 const LinearRows& rows, const NextLinear& next, const LinearSink* sink = nullptr);
+
+// out = act(segments[0]) * segments[1], the bits of linear_run and act_mul; the segments' outputs are written for the
+// rows that are not computed in one pass. No residuals. scratch: out.cols floats per worker.
+void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,
+                    int64_t in_stride, const LinearRows& rows, const NextLinear& next, float* scratch,
+                    int64_t scratch_stride);
+
+// out = act(segments[0]) * segments[1], prepared, with the bits of linear_run and act_mul: in one pass where the level,
+// kinds and rows have it, else by way of the segments' outputs. No residuals. scratch: out.cols floats per worker.
+void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,
+                    int64_t in_stride, const LinearRows& rows, const NextLinear& next, float* scratch,
+                    int64_t scratch_stride);
 
 // One row of a generated token and some tiles of it, on this thread: the same bits.
 void linear_piece(const LinearSegment& segment, const void* in, int64_t in_stride, int64_t row, int64_t first_tile,

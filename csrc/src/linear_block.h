@@ -17,7 +17,7 @@ struct LinearBlock {
   int64_t first_tile, tiles;
   bool is_prompt;
   const LinearGate* gate;  // or nullptr
-  NextTiles after;  // what this thread reads after the block
+  NextTiles after;         // what this thread reads after the block
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,

@@ -203,9 +203,7 @@ template <class Store>
 void packed_units(const LinearBlock& b, Store&& store) {
   const Units units(b);
   const int64_t steps = ceil_div(b.segment->weight->k, 32), parts = ceil_div(b.rows, kPartRows);
-  const auto place = [](const PanelColumn& c) {
-    return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile));
-  };
+  const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile)); };
   Registers registers;
   for (int64_t u = 0; u < units.count(); ++u) {
     const PanelColumn first = units.first(u), second = units.second(u);
@@ -227,9 +225,7 @@ template <class Run>
 void with_store(const LinearBlock& b, Run&& run) {
   const LinearSegment& s = *b.segment;
   if (b.gate)
-    with_act(b.gate->act, [&](auto f) {
-      run(MadeStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f}));
-    });
+    with_act(b.gate->act, [&](auto f) { run(MadeStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f})); });
   else if (!s.bias && !s.residual && b.tiles % 2 == 0 && (b.first_tile + b.tiles) * kTileColumns <= s.weight->n)
     run(DirectStore(s));
   else

@@ -83,6 +83,7 @@ bool ov_plan::allocate() {
       case OV_OP_RMS_NORM:
       case OV_OP_LAYER_NORM: row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]); break;
       case OV_OP_ACT_MUL:
+      case OV_OP_LINEAR_ACT_MUL:
         row_scratch_cols = std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
         break;
       case OV_OP_ATTENTION: {
@@ -110,13 +111,15 @@ bool ov_plan::allocate() {
   for (const ov_instr& n : sample) {
     if (n.op == OV_OP_RMS_NORM || n.op == OV_OP_LAYER_NORM)
       row_scratch_cols = std::max(row_scratch_cols, int64_t{n.i[0]} * n.i[1]);
-    if (n.op == OV_OP_ACT_MUL)
+    if (n.op == OV_OP_ACT_MUL || n.op == OV_OP_LINEAR_ACT_MUL)
       row_scratch_cols = std::max(row_scratch_cols, int64_t{buffers[static_cast<size_t>(n.out[0].buffer)].cols});
     if (n.op == OV_OP_LOGPROBS) reporting = {n.i[0] ? LogprobsMode::kProcessed : LogprobsMode::kRaw, n.i[1] != 0};
   }
   row_scratch_cols = align64(row_scratch_cols);
 
-  const auto is_linear = [](const ov_instr& n) { return n.op == OV_OP_LINEAR || n.op == OV_OP_LM_HEAD; };
+  const auto is_linear = [](const ov_instr& n) {
+    return n.op == OV_OP_LINEAR || n.op == OV_OP_LINEAR_ACT_MUL || n.op == OV_OP_LM_HEAD;
+  };
   const auto head = std::find_if(sample.begin(), sample.end(), is_linear);
   const ov_instr* then = head == sample.end() ? nullptr : &*head;
   next_linear.resize(forward.size());
@@ -338,7 +341,8 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
                                     : layer_norm(pool, args, count_rows, row_scratch, row_scratch_cols);
     }
     case OV_OP_PREPARE: return prepare_rows(pool, count_rows, in0.data, in0.stride, out0);
-    case OV_OP_LINEAR: return run_linear(n, index, rows);
+    case OV_OP_LINEAR:
+    case OV_OP_LINEAR_ACT_MUL: return run_linear(n, index, rows);
     case OV_OP_LM_HEAD: return run_head(n, index, rows);
     case OV_OP_ADD: return add(pool, in0, in1, out0, count_rows);
     case OV_OP_MUL: return mul(pool, in0, in1, out0, count_rows);
@@ -364,30 +368,6 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch, reporting);
     default: __builtin_unreachable();  // check_plan() knows no other
   }
-}
-
-void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, const LinearSink* sink) {
-  LinearSegment segments[kMaxSegments];
-  const int max_segments = n.op == OV_OP_LM_HEAD ? 1 : kMaxSegments;
-  const View in0 = view(n.in[0], rows), residual = view(n.in[1], rows);
-  int used = 0;
-  for (; used < max_segments && n.weight[used] >= 0; ++used) {
-    const View out = view(n.out[used], rows);
-    const bool has_residual = n.op == OV_OP_LINEAR && (n.i[0] >> used & 1);
-    segments[used] = {weights[static_cast<size_t>(n.weight[used])], out.f32(0),     out.stride, vector(n.vec[used]),
-                      has_residual ? residual.f32(0) : nullptr,     residual.stride};
-  }
-  NextLinear next;
-  if (!rows.is_sample) {
-    const ov_instr* then = next_linear[index];
-    if (then)
-      for (; next.num < kMaxSegments && then->weight[next.num] >= 0; ++next.num)
-        next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
-    next.rows = {rows.step->num_tokens, !then || then->rows == OV_ROWS_T ? num_generated : rows.step->num_tokens};
-  }
-  const int64_t count_rows = count(n, rows);
-  linear_run(pool, segments, used, in0.data, in0.stride, {count_rows, std::min(count_rows, in0.num_generated)}, next,
-             sink);
 }
 
 void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {

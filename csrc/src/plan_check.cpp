@@ -10,10 +10,10 @@
 namespace ov {
 
 const char* op_name(int32_t op) {
-  static const char* const names[] = {"?",        "EMBED",     "GATHER",      "RMS_NORM", "LAYER_NORM", "PREPARE",
-                                      "LINEAR",   "ADD",       "MUL",         "SCALE",    "ROPE",       "KV_WRITE",
-                                      "ROPE_KV",  "ATTENTION", "ACT",         "ACT_MUL",  "SOFT_CAP",   "LM_HEAD",
-                                      "PENALIZE", "MASK",      "LOGITS_HOOK", "LOGPROBS", "SAMPLE"};
+  static const char* const names[] = {"?",       "EMBED",     "GATHER", "RMS_NORM",    "LAYER_NORM",     "PREPARE",
+                                      "LINEAR",  "ADD",       "MUL",    "SCALE",       "ROPE",           "KV_WRITE",
+                                      "ROPE_KV", "ATTENTION", "ACT",    "ACT_MUL",     "LINEAR_ACT_MUL", "SOFT_CAP",
+                                      "LM_HEAD", "PENALIZE",  "MASK",   "LOGITS_HOOK", "LOGPROBS",       "SAMPLE"};
   return op >= OV_OP_EMBED && op <= OV_OP_SAMPLE ? names[op] : "?";
 }
 
@@ -167,8 +167,9 @@ class Checker {
       case OV_OP_RMS_NORM:
       case OV_OP_LAYER_NORM: return norm(n);
       case OV_OP_PREPARE: return out(0, width(n.out[0]), -1) && in(0, width(n.out[0]));
-      case OV_OP_LINEAR: return linear(n, kMaxSegments);
-      case OV_OP_LM_HEAD: return linear(n, 1);
+      case OV_OP_LINEAR: return linear(n, kMaxSegments, 0);
+      case OV_OP_LINEAR_ACT_MUL: return linear_act_mul(n);
+      case OV_OP_LM_HEAD: return linear(n, 1, 0);
       case OV_OP_ADD:
       case OV_OP_MUL: return out(0, width(n.out[0])) && in(0, width(n.out[0])) && in(1, width(n.out[0]));
       case OV_OP_SCALE: return out(0, width(n.out[0])) && in(0, width(n.out[0]));
@@ -207,17 +208,29 @@ class Checker {
     return !has_in(1) || (in(1, cols) && out(1, cols));
   }
 
-  bool linear(const ov_instr& n, int max_segments) const {
+  // The output of the first segment is `first_out`.
+  bool linear(const ov_instr& n, int max_segments, int first_out) const {
     int segments = 0;
     while (segments < max_segments && n.weight[segments] >= 0) ++segments;
     if (segments == 0) return fail("has no weight");
     for (int s = 0; s < segments; ++s) {
       if (!weight(s)) return false;
       const ov_weight& w = *d_.weights[n.weight[s]];
-      if (!in(0, w.k, linear_input_type(w.kind, false)) || !out(s, w.n) || !vector(s, w.n, true)) return false;
-      if ((n.i[0] >> s & 1) && !in(1, w.n)) return false;
+      if (!in(0, w.k, linear_input_type(w.kind, false)) || !out(first_out + s, w.n) || !vector(s, w.n, true))
+        return false;
+      if (n.op == OV_OP_LINEAR && (n.i[0] >> s & 1) && !in(1, w.n)) return false;
     }
     return true;
+  }
+
+  bool linear_act_mul(const ov_instr& n) const {
+    if (n.weight[0] < 0 || n.weight[1] < 0 || n.weight[2] >= 0) return fail("has two weights");
+    if (!kind() || !prepared(2) || !linear(n, 2, 1)) return false;
+    const int64_t cols = d_.weights[n.weight[0]]->n;
+    if (d_.weights[n.weight[1]]->n != cols)
+      return fail("weights have %lld and %lld outputs", static_cast<long long>(cols),
+                  static_cast<long long>(d_.weights[n.weight[1]]->n));
+    return out(0, cols, n.i[2]);
   }
 
   bool rope(const ov_instr& n) const {

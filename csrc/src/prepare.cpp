@@ -80,10 +80,13 @@ void prepare_row(int dtype, const float* in, int64_t cols, void* out) {
     memcpy(out, in, static_cast<size_t>(cols) * sizeof(float));
 }
 
-void prepare_row(const View& out, int64_t row, const float* in) {
+int prepared_type(const View& out, int64_t row) {
   // every quantised kind reads the same forms
-  const int dtype = out.dtype == OV_A8 ? linear_input_type(OV_Q8_0, row >= out.num_generated) : out.dtype;
-  prepare_row(dtype, in, out.cols, out.row(row));
+  return out.dtype == OV_A8 ? linear_input_type(OV_Q8_0, row >= out.num_generated) : out.dtype;
+}
+
+void prepare_row(const View& out, int64_t row, const float* in) {
+  prepare_row(prepared_type(out, row), in, out.cols, out.row(row));
 }
 
 void prepare_rows(ov_pool* pool, int64_t rows, const void* in, int64_t in_stride, const View& out) {

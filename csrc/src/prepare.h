@@ -27,6 +27,9 @@ A8Layout a8_layout(int64_t cols);
 // One row; dtype OV_A8, OV_BF16 or OV_F32; out 64-byte aligned, ov_row_bytes(dtype, cols) bytes.
 void prepare_row(int dtype, const float* in, int64_t cols, void* out);
 
+// How a row of such a buffer is prepared: of OV_A8, linear_input_type says it for every quantised kind.
+int prepared_type(const View& out, int64_t row);
+
 // Row `row` of a buffer that linears read, in the form of that row.
 void prepare_row(const View& out, int64_t row, const float* in);
 

@@ -15,6 +15,13 @@ struct View {
   int64_t num_generated = std::numeric_limits<int64_t>::max();
 
   explicit operator bool() const { return data != nullptr; }
+  // The same from row r on.
+  View from(int64_t r) const {
+    View v = *this;
+    v.data += r * stride;
+    v.num_generated -= r;
+    return v;
+  }
   void* row(int64_t r) const { return data + r * stride; }
   float* f32(int64_t r) const { return reinterpret_cast<float*>(data + r * stride); }
 };

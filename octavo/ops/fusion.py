@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from octavo.ops.program import Instruction, Op, Program
+from octavo.ops.program import ElementType, Instruction, Op, Program
 
 #: buffer -> number of instructions that read it
 Readers = Counter[int]
@@ -121,6 +121,26 @@ def merge_linears(window: Sequence[Instruction], readers: Readers) -> Instructio
     )
 
 
+def act_mul_into_linear(window: Sequence[Instruction], readers: Readers) -> Instruction | None:
+    """act(gate(x)) * up(x), prepared: where the factors are made together they are not written."""
+    linear, act_mul = window
+    if linear.op != Op.LINEAR or act_mul.op != Op.ACT_MUL or len(linear.ins) > 1:
+        return None
+    if act_mul.ins != linear.outs or act_mul.i[2] == ElementType.F32:
+        return None
+    if any(readers[factor.buffer] != 1 for factor in linear.outs):
+        return None
+    return Instruction(
+        Op.LINEAR_ACT_MUL,
+        linear.rows,
+        ins=linear.ins,
+        outs=[*act_mul.outs, *linear.outs],
+        weights=linear.weights,
+        vectors=linear.vectors,
+        i=act_mul.i,
+    )
+
+
 def rope_into_kv_write(window: Sequence[Instruction], readers: Readers) -> Instruction | None:
     """rope(q), rope(k), kv_write(k, v): K is rotated on its way into the cache."""
     rope_q, rope_k, write = window
@@ -148,5 +168,6 @@ FUSIONS = (
     Fusion(2, add_into_norm),
     Fusion(2, prepare_into_producer),
     Fusion(2, merge_linears),
+    Fusion(2, act_mul_into_linear),
     Fusion(3, rope_into_kv_write),
 )

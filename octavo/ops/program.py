@@ -59,13 +59,14 @@ class Op(IntEnum):
     ATTENTION = 13
     ACT = 14
     ACT_MUL = 15
-    SOFT_CAP = 16
-    LM_HEAD = 17
-    PENALIZE = 18
-    MASK = 19
-    LOGITS_HOOK = 20
-    LOGPROBS = 21
-    SAMPLE = 22
+    LINEAR_ACT_MUL = 16
+    SOFT_CAP = 17
+    LM_HEAD = 18
+    PENALIZE = 19
+    MASK = 20
+    LOGITS_HOOK = 21
+    LOGPROBS = 22
+    SAMPLE = 23
 
 
 #: operations that overwrite inputs -> which of them

@@ -100,7 +100,7 @@ def op_times(
         calls = counter.num_chunks if is_sample else counter.num_steps
         rows = counter.rows[Rows.L if is_sample else item.rows]
         read, operations, arithmetic = 0, 0, ""
-        if item.op in (Op.LINEAR, Op.LM_HEAD):
+        if item.op in (Op.LINEAR, Op.LINEAR_ACT_MUL, Op.LM_HEAD):
             used = [weights[number] for number in item.weights]
             source = item.ins[0]
             assert source is not None

@@ -103,7 +103,7 @@ def test_fusion_and_shared_memory_change_no_bit(
 def test_head_norms_leave_rotation_and_cache_write_one_instruction(make_rig: MakeRig) -> None:
     ops = operations(make_rig("Qwen3ForCausalLM", GGMLType.Q8_0, "auto"))
     layer = [Op.RMS_NORM, Op.LINEAR, Op.RMS_NORM, Op.RMS_NORM, Op.ROPE_KV, Op.ATTENTION, Op.LINEAR]
-    assert ops[1:12] == [*layer, Op.RMS_NORM, Op.LINEAR, Op.ACT_MUL, Op.LINEAR]
+    assert ops[1:11] == [*layer, Op.RMS_NORM, Op.LINEAR_ACT_MUL, Op.LINEAR]
 
 
 def test_a_norm_after_attention_is_followed_by_one_that_adds_and_prepares(
@@ -111,10 +111,10 @@ def test_a_norm_after_attention_is_followed_by_one_that_adds_and_prepares(
 ) -> None:
     ops = operations(make_rig("Gemma3ForCausalLM", GGMLType.Q8_0, "auto"))
     attention = [Op.LINEAR, Op.RMS_NORM, Op.RMS_NORM, Op.ROPE_KV, Op.ATTENTION, Op.LINEAR]
-    mlp = [Op.LINEAR, Op.ACT_MUL, Op.LINEAR]
+    mlp = [Op.LINEAR_ACT_MUL, Op.LINEAR]
     # the second of each pair of norms adds the first one's output to the residual
     pair = [Op.RMS_NORM, Op.RMS_NORM]
-    assert ops[1:15] == [Op.RMS_NORM, *attention, *pair, *mlp, *pair]
+    assert ops[1:14] == [Op.RMS_NORM, *attention, *pair, *mlp, *pair]
 
 
 def operations(rig: WorkerRig) -> list[Op]:

@@ -96,6 +96,32 @@ def test_gate_and_attention_write_prepared() -> None:
     assert fused(attention, prepare(2, 3))[0].i == [9, 0, 0, ElementType.A8]
 
 
+def gated(ins: list[int], *, dtype: ElementType = ElementType.A8) -> list[Instruction]:
+    """Gate and up of buffer 0 in buffers 1 and 2, and what is made of `ins`."""
+    act_mul = instruction(Op.ACT_MUL, ins, [3], i=[2, 0, ElementType.F32])
+    after = [prepare(3, 4)] if dtype == ElementType.A8 else []
+    return [linear(0, 1, 5), linear(0, 2, 6), act_mul, *after]
+
+
+def test_gate_and_up_and_what_is_made_of_them_are_one() -> None:
+    (only,) = fused(*gated([1, 2]))
+    assert only.op == Op.LINEAR_ACT_MUL
+    assert (only.ins, only.outs) == ([Operand(0)], [Operand(4), Operand(1), Operand(2)])
+    assert (only.weights, only.vectors) == ([5, 6], [None, None])
+    assert only.i == [2, 0, ElementType.A8]
+
+
+def test_factors_in_another_order_or_in_float32_stay_apart() -> None:
+    for items in (gated([2, 1]), gated([1, 2], dtype=ElementType.F32)):
+        assert [item.op for item in fused(*items)] == [Op.LINEAR, Op.ACT_MUL]
+
+
+def test_a_factor_that_is_read_later_is_written() -> None:
+    later = instruction(Op.SCALE, [2], [7], f=[1.0])
+    ops = [item.op for item in fused(*gated([1, 2]), later)]
+    assert ops == [Op.LINEAR, Op.ACT_MUL, Op.SCALE]
+
+
 def test_rotations_and_cache_write_are_one() -> None:
     write = instruction(Op.KV_WRITE, [1, 2], [], i=[4])
     (only,) = fused(rope(0, 9), rope(1, 3), write)

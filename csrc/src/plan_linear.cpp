@@ -1,0 +1,38 @@
+// The linears of a plan.
+#include "linear.h"
+
+#include <algorithm>
+
+#include "plan.h"
+
+using namespace ov;
+
+void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, const LinearSink* sink) {
+  LinearSegment segments[kMaxSegments];
+  const int max_segments = n.op == OV_OP_LM_HEAD ? 1 : kMaxSegments;
+  const bool is_gated = n.op == OV_OP_LINEAR_ACT_MUL;
+  const View in0 = view(n.in[0], rows), residual = view(n.in[1], rows);
+  int used = 0;
+  for (; used < max_segments && n.weight[used] >= 0; ++used) {
+    const View out = view(n.out[is_gated ? used + 1 : used], rows);
+    const bool has_residual = n.op == OV_OP_LINEAR && (n.i[0] >> used & 1);
+    segments[used] = {weights[static_cast<size_t>(n.weight[used])], out.f32(0),     out.stride, vector(n.vec[used]),
+                      has_residual ? residual.f32(0) : nullptr,     residual.stride};
+  }
+  NextLinear next;
+  if (!rows.is_sample) {
+    const ov_instr* then = next_linear[index];
+    if (then)
+      for (; next.num < kMaxSegments && then->weight[next.num] >= 0; ++next.num)
+        next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
+    const int64_t tokens = rows.step->num_tokens;
+    next.rows = {tokens, then && then->rows != OV_ROWS_T ? tokens : std::min<int64_t>(num_generated, tokens)};
+  }
+  const int64_t count_rows = count(n, rows);
+  const LinearRows forms{count_rows, std::min(count_rows, in0.num_generated)};
+  if (is_gated)
+    linear_act_mul(pool, segments, static_cast<Act>(n.i[0]), view(n.out[0], rows), in0.data, in0.stride, forms, next,
+                   row_scratch, row_scratch_cols);
+  else
+    linear_run(pool, segments, used, in0.data, in0.stride, forms, next, sink);
+}
