@@ -192,6 +192,7 @@ class ServerArgs(_Options):
     reasoning_parser_plugin: str = ""
     return_tokens_as_token_ids: bool = False
     enable_prompt_tokens_details: bool = False
+    enable_per_request_metrics: bool = False
     enable_force_include_usage: bool = False
     enable_server_load_tracking: bool = False
     enable_tokenizer_info_endpoint: bool = False

@@ -83,6 +83,7 @@ def resolve_server(args: ServerArgs, env: Env) -> ServerConfig:
         enable_log_requests=args.enable_log_requests,
         enable_log_outputs=args.enable_log_outputs,
         enable_prompt_tokens_details=args.enable_prompt_tokens_details,
+        enable_per_request_metrics=args.enable_per_request_metrics,
         enable_force_include_usage=args.enable_force_include_usage,
         enable_server_load_tracking=args.enable_server_load_tracking,
         enable_tokenizer_info_endpoint=args.enable_tokenizer_info_endpoint,

@@ -47,6 +47,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     enable_log_requests: bool = False
     enable_log_outputs: bool = False
     enable_prompt_tokens_details: bool = False
+    enable_per_request_metrics: bool = False
     enable_force_include_usage: bool = False
     enable_server_load_tracking: bool = False
     enable_tokenizer_info_endpoint: bool = False

@@ -127,6 +127,7 @@ class ChatCompletions:
             usage=UsageCounter(
                 show_cached=context.server.enable_prompt_tokens_details,
                 show_reasoning=self._reading.reads_reasoning,
+                show_metrics=context.server.enable_per_request_metrics and request.n == 1,
             ),
             usage_at_end=at_end,
             usage_in_chunks=in_chunks,

@@ -146,6 +146,7 @@ class ChatReply:
         event = self._event([])
         event.usage = self._total_usage()
         event.system_fingerprint = self._fingerprint
+        event.metrics = self._usage.metrics
         return [event]
 
     def add(self, prompt_index: int, output: RequestOutput) -> None:
@@ -167,6 +168,7 @@ class ChatReply:
             choices=[self._choice(index, whole) for index, whole in enumerate(self._wholes)],
             usage=self._total_usage(),
             system_fingerprint=self._fingerprint,
+            metrics=self._usage.metrics,
         )
         if self._show_prompt_logprobs:
             response.prompt_logprobs = self._prompt_logprobs

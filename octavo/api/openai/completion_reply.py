@@ -143,6 +143,7 @@ class CompletionReply:
         event = self._event([])
         event.usage = self._usage.total(sum(a.num_tokens for a in self._assemblers))
         event.system_fingerprint = self._fingerprint
+        event.metrics = self._usage.metrics
         return [event]
 
     def add(self, prompt_index: int, output: RequestOutput) -> None:
@@ -163,6 +164,7 @@ class CompletionReply:
             choices=[self._choice(index, whole) for index, whole in enumerate(self._wholes)],
             usage=self._usage.total(sum(a.num_tokens for a in self._assemblers)),
             system_fingerprint=self._fingerprint,
+            metrics=self._usage.metrics,
         )
 
     def log_text(self) -> str:

@@ -119,7 +119,12 @@ class Completions:
             fingerprint=context.fingerprint,
             num_prompts=len(prompts),
             n=request.n,
-            usage=UsageCounter(show_cached=context.server.enable_prompt_tokens_details),
+            usage=UsageCounter(
+                show_cached=context.server.enable_prompt_tokens_details,
+                show_metrics=(
+                    context.server.enable_per_request_metrics and request.n * len(prompts) == 1
+                ),
+            ),
             usage_at_end=at_end,
             usage_in_chunks=in_chunks,
             num_top_logprobs=num_shown(request, request.logprobs),

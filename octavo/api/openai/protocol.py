@@ -250,6 +250,20 @@ class Usage(msgspec.Struct):
     completion_tokens_details: CompletionTokensDetails | UnsetType = UNSET
 
 
+class RequestMetrics(msgspec.Struct):
+    """How long a reply of one choice took; null: nothing that it could be told from happened.
+
+    Times to the first token and until it was scheduled are the engine's, `generation_time_ms` is
+    from the first token to the last; `tokens_per_second` counts from when it was scheduled.
+    """
+
+    time_to_first_token_ms: float | None = None
+    generation_time_ms: float | None = None
+    queue_time_ms: float | None = None
+    mean_itl_ms: float | None = None
+    tokens_per_second: float | None = None
+
+
 class PromptLogprob(msgspec.Struct):
     """One candidate at one position of the prompt."""
 
@@ -319,6 +333,7 @@ class CompletionResponse(msgspec.Struct, kw_only=True):
     choices: list[CompletionChoice]
     usage: Usage
     system_fingerprint: str
+    metrics: RequestMetrics | UnsetType = UNSET
 
 
 class CompletionChunk(msgspec.Struct, kw_only=True):
@@ -331,6 +346,7 @@ class CompletionChunk(msgspec.Struct, kw_only=True):
     choices: list[CompletionChoice]
     usage: Usage | UnsetType = UNSET
     system_fingerprint: str | UnsetType = UNSET
+    metrics: RequestMetrics | UnsetType = UNSET
 
 
 class ChatMessage(msgspec.Struct):
@@ -365,6 +381,7 @@ class ChatCompletionResponse(msgspec.Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     system_fingerprint: str
+    metrics: RequestMetrics | UnsetType = UNSET
     prompt_logprobs: PromptLogprobs | UnsetType | None = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
@@ -401,6 +418,7 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     usage: Usage | UnsetType = UNSET
     system_fingerprint: str | UnsetType = UNSET
+    metrics: RequestMetrics | UnsetType = UNSET
     prompt_token_ids: list[int] | UnsetType = UNSET
     prompt_text: str | UnsetType = UNSET
 

@@ -1,4 +1,4 @@
-"""Counting tokens for `usage`: each prompt once, the outputs of all its choices.
+"""Counting tokens for `usage`: each prompt once, the outputs of all its choices; and times.
 
 Runs in: API process. Owns: the counts of one HTTP request. Knows nothing of: text, HTTP.
 """
@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET, UnsetType
+
+from octavo import outputs
 from octavo.api.openai.protocol import (
     CompletionTokensDetails,
     PromptTokensDetails,
+    RequestMetrics,
     StreamOptions,
     Usage,
 )
+from octavo.api.openai.request_metrics import request_metrics
 from octavo.outputs import RequestOutput
 
 
@@ -22,11 +27,16 @@ class UsageCounter:
     Args:
         show_cached: report tokens found in the prefix cache (`--enable-prompt-tokens-details`).
         show_reasoning: report tokens of reasoning.
+        show_metrics: report times (`--enable-per-request-metrics`); of one output only.
     """
 
-    def __init__(self, *, show_cached: bool, show_reasoning: bool = False) -> None:
+    def __init__(
+        self, *, show_cached: bool, show_reasoning: bool = False, show_metrics: bool = False
+    ) -> None:
         self._show_cached = show_cached
         self._show_reasoning = show_reasoning
+        self._show_metrics = show_metrics
+        self._times: outputs.RequestMetrics | None = None
         self._num_prompt_tokens: list[int] = []
         self._num_cached_tokens: list[int] = []
 
@@ -36,9 +46,16 @@ class UsageCounter:
         self._num_cached_tokens = [0] * len(prompt_token_ids)
 
     def see(self, prompt_index: int, output: RequestOutput) -> None:
-        """Takes what an output says of its prompt."""
+        """Takes what an output says of its prompt, and its times."""
+        if self._show_metrics:
+            self._times = output.metrics
         if output.num_cached_tokens is not None:
             self._num_cached_tokens[prompt_index] = output.num_cached_tokens
+
+    @property
+    def metrics(self) -> RequestMetrics | UnsetType:
+        """How long it took, if that is to be told."""
+        return UNSET if self._times is None else request_metrics(self._times)
 
     def total(self, num_output_tokens: int, num_reasoning_tokens: int = 0) -> Usage:
         """Usage of the whole request so far."""

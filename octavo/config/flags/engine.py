@@ -74,7 +74,7 @@ FLAGS = (
         JSON,
         {},
         "tokens that begin and end reasoning",
-        "reasoning models are not available yet",
+        "--reasoning-parser knows the model's marks",
     ),
     unsupported("ec-transfer-config", JSON, None, "connector of encoder caches", NO_TRANSFER),
     hint("ec-manager-config", JSON, None, "manager of encoder caches", "text models only"),

@@ -152,13 +152,7 @@ FLAGS = (
     unsupported("tool-server", STR, None, "MCP servers of built-in tools", NO_BUILT_IN_TOOLS),
     Flag("max-log-len", INT, None, "longest prompt in a log line", auto="no limit", low=0),
     Flag("enable-prompt-tokens-details", BOOL, False, "usage says how many tokens were cached"),
-    unsupported(
-        "enable-per-request-metrics",
-        BOOL,
-        False,
-        "timings in each response",
-        "responses carry no metrics object yet",
-    ),
+    Flag("enable-per-request-metrics", BOOL, False, "replies of one choice say how long they took"),
     Flag("enable-server-load-tracking", BOOL, False, "make /load count requests"),
     Flag("enable-force-include-usage", BOOL, False, "usage on every stream"),
     Flag(
