@@ -10,9 +10,7 @@ from octavo.messages.profile import OpTime, Profile
 
 def limit_seconds(op: OpTime, limits: dict[str, float]) -> float:
     """The least time the machine needs for what `op` reads and computes; 0: nothing is counted."""
-    compute = (op.operations - op.prompt_operations) / limits[op.arithmetic] if op.arithmetic else 0
-    if op.prompt_arithmetic:
-        compute += op.prompt_operations / limits[op.prompt_arithmetic]
+    compute = op.operations / limits[op.arithmetic] if op.arithmetic else 0.0
     return max(op.bytes / limits["read"], compute)
 
 
@@ -45,8 +43,5 @@ def _limit(op: OpTime, limits: dict[str, float]) -> str:
     least = limit_seconds(op, limits)
     if not least:
         return "-"
-    computed = [op.arithmetic] if op.operations > op.prompt_operations else []
-    if op.prompt_operations:
-        computed.append(op.prompt_arithmetic)
-    bound = "read" if op.bytes / limits["read"] >= least else " and ".join(computed)
+    bound = "read" if op.bytes / limits["read"] >= least else op.arithmetic
     return f"{least / op.seconds:.0%} of {bound}"

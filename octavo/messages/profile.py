@@ -19,8 +19,6 @@ class OpTime(msgspec.Struct, frozen=True):
             counted, since they stay in the processor's caches.
         operations: of their products; a multiply-add is two.
         arithmetic: of these: "int8", "bf16" or "f32"; "": none are counted.
-        prompt_operations: those of them that are of prompts with an arithmetic of their own.
-        prompt_arithmetic: of these; "": there are none.
     """
 
     op: str
@@ -29,8 +27,6 @@ class OpTime(msgspec.Struct, frozen=True):
     bytes: int
     operations: int
     arithmetic: str
-    prompt_operations: int = 0
-    prompt_arithmetic: str = ""
 
 
 class Profile(msgspec.Struct, frozen=True):

@@ -23,7 +23,6 @@ from octavo.messages.profile import Profile
 from octavo.ops.arena import lay_out
 from octavo.ops.backend import KVPool
 from octavo.ops.fusion import forget_logits, fuse_program
-from octavo.ops.ggml_type import GGMLType
 from octavo.ops.library import (
     ABI_VERSION,
     LOGITS_HOOK,
@@ -41,7 +40,7 @@ from octavo.ops.library import (
     ThreadPool,
 )
 from octavo.ops.logits_hook import GuardedHook
-from octavo.ops.program import CacheType, ElementType, Instruction, Operand, Program, Rows
+from octavo.ops.program import CacheType, Instruction, Operand, Program, Rows
 from octavo.ops.roofline import StepCounter, op_times, windows_of
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
@@ -208,22 +207,11 @@ class Plan:
         if counter is None:
             raise EngineError("no profile is being taken: start one first")
         times = op_times(
-            self._program,
-            self._weights,
-            self._kv_bytes_per_value,
-            counter,
-            self.timers(),
-            self._prompt_form(),
+            self._program, self._weights, self._kv_bytes_per_value, counter, self.timers()
         )
         self.enable_timers(False)
         limits = {name: self._library.probe(self._pool, limit) for name, limit in _LIMITS.items()}
         return Profile(times, counter.num_steps, limits)
-
-    def _prompt_form(self) -> ElementType:
-        if self._prompts_as_generated:
-            return ElementType.A8
-        # of any quantised kind: a level has prompt kernels for all of them or for none
-        return ElementType(self._library.input_type(GGMLType.Q8_0, is_prompt=True))
 
     # ---- the description
     def _capacity(self, buffer: int) -> int:

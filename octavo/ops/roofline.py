@@ -49,7 +49,6 @@ class StepCounter:
     def __init__(self, windows: Sequence[int | None], chunk_rows: int) -> None:
         self._chunk_rows = chunk_rows
         self.num_steps = 0
-        self.num_generated = 0  # of the tokens
         self.rows: dict[Rows, int] = dict.fromkeys(Rows, 0)
         self.num_chunks = 0
         self.attended: dict[int | None, Attended] = {window: Attended() for window in windows}
@@ -57,7 +56,6 @@ class StepCounter:
     def add(self, step: StepArrays) -> None:
         """One step, before or after it ran."""
         self.num_steps += 1
-        self.num_generated += step.num_generated
         self.rows[Rows.T] += step.num_tokens
         self.rows[Rows.R] += step.num_requests
         self.rows[Rows.L] += step.num_logits
@@ -86,7 +84,6 @@ def op_times(
     kv_bytes_per_value: int,
     counter: StepCounter,
     timers: Sequence[tuple[Instruction, int]],
-    prompt_form: ElementType = ElementType.A8,
 ) -> list[OpTime]:
     """Totals by kind of operation, most time first.
 
@@ -96,28 +93,20 @@ def op_times(
         kv_bytes_per_value: of the cache's element type.
         counter: of the steps that the timers have seen.
         timers: nanoseconds of every instruction, forward first.
-        prompt_form: what prompt tokens are where generated ones are int8.
     """
-    totals: dict[tuple[Op, str, str], list[int]] = {}
-    num_prompt = counter.rows[Rows.T] - counter.num_generated
+    totals: dict[tuple[Op, str], list[int]] = {}
     for index, (item, nanoseconds) in enumerate(timers):
         is_sample = index >= len(program.forward)
         calls = counter.num_chunks if is_sample else counter.num_steps
         rows = counter.rows[Rows.L if is_sample else item.rows]
         read, operations, arithmetic = 0, 0, ""
-        prompt_operations, prompt_arithmetic = 0, ""
         if item.op in (Op.LINEAR, Op.LINEAR_ACT_MUL, Op.LM_HEAD):
             used = [weights[number] for number in item.weights]
             source = item.ins[0]
             assert source is not None
             arithmetic = _ARITHMETIC[program.buffers[source.buffer].dtype]
             read = calls * sum(weight.stored_bytes for weight in used)
-            per_row = sum(2 * weight.n * weight.k for weight in used)
-            operations = rows * per_row
-            is_told_apart = arithmetic == "int8" and prompt_form != ElementType.A8
-            if is_told_apart and item.rows == Rows.T:
-                prompt_operations = num_prompt * per_row
-                prompt_arithmetic = _ARITHMETIC[prompt_form]
+            operations = rows * sum(2 * weight.n * weight.k for weight in used)
         elif item.op == Op.EMBED:
             weight = weights[item.weights[0]]
             read = rows * weight.stored_bytes // weight.n
@@ -126,18 +115,12 @@ def op_times(
                 item, program.kv_layers, counter.attended, kv_bytes_per_value
             )
             arithmetic = "f32" if kv_bytes_per_value == 4 else "bf16"
-        total = totals.setdefault((item.op, arithmetic, prompt_arithmetic), [0, 0, 0, 0, 0])
-        for place, value in enumerate((calls, nanoseconds, read, operations, prompt_operations)):
+        total = totals.setdefault((item.op, arithmetic), [0, 0, 0, 0])
+        for place, value in enumerate((calls, nanoseconds, read, operations)):
             total[place] += value
     times = [
-        OpTime(op.name, calls, nanoseconds * 1e-9, read, operations, arithmetic, of_prompts, prompt)
-        for (op, arithmetic, prompt), (
-            calls,
-            nanoseconds,
-            read,
-            operations,
-            of_prompts,
-        ) in totals.items()
+        OpTime(op.name, calls, nanoseconds * 1e-9, read, operations, arithmetic)
+        for (op, arithmetic), (calls, nanoseconds, read, operations) in totals.items()
     ]
     return sorted(times, key=lambda time: -time.seconds)
 

@@ -54,27 +54,6 @@ def test_pairs_and_tokens_are_those_that_a_mask_shows(
     assert (counter.attended[window].pairs, counter.attended[window].tokens) == (pairs, tokens)
 
 
-def test_prompts_may_have_an_arithmetic_of_their_own() -> None:
-    program = Program(
-        buffers=[Buffer(Rows.T, 64, ElementType.A8), Buffer(Rows.L, 64, ElementType.A8)],
-        forward=[Instruction(Op.LINEAR, Rows.T, [Operand(0)], weights=[0])],
-        sample=[Instruction(Op.LM_HEAD, Rows.L, [Operand(1)], weights=[0])],
-    )
-    counter = StepCounter([None], 32)
-    for num_generated in (2, 0):
-        step = step_of([(1, 5), (1, 6), (40, 40)], num_logits=2)
-        step.num_generated = num_generated
-        counter.add(step)
-    timers = [(program.forward[0], 10), (program.sample[0], 5)]
-    weights, per_row = [PackedWeight(32, 64, 1000)], 2 * 32 * 64
-    linear, head = op_times(program, weights, 2, counter, timers, ElementType.BF16)
-    assert (linear.operations, linear.prompt_operations) == (84 * per_row, 82 * per_row)
-    assert (linear.arithmetic, linear.prompt_arithmetic) == ("int8", "bf16")
-    assert (head.prompt_operations, head.prompt_arithmetic) == (0, "")
-    linear, _ = op_times(program, weights, 2, counter, timers)
-    assert (linear.prompt_operations, linear.prompt_arithmetic) == (0, "")
-
-
 def test_totals_of_operations() -> None:
     layer = KVLayer(0, 1, 8, 8)
     program = Program(
