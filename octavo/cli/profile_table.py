@@ -10,8 +10,11 @@ from octavo.messages.profile import OpTime, Profile
 
 def limit_seconds(op: OpTime, limits: dict[str, float]) -> float:
     """The least time the machine needs for what `op` reads and computes; 0: nothing is counted."""
-    compute = op.operations / limits[op.arithmetic] if op.arithmetic else 0.0
-    return max(op.bytes / limits["read"], compute)
+    return max(op.bytes / limits["read"], sum(_compute_seconds(op, limits).values()))
+
+
+def _compute_seconds(op: OpTime, limits: dict[str, float]) -> dict[str, float]:
+    return {name: count / limits[name] for name, count in op.operations.items()}
 
 
 def profile_table(profile: Profile) -> str:
@@ -24,7 +27,8 @@ def profile_table(profile: Profile) -> str:
         if not op.seconds:
             continue
         read = f"{op.bytes / op.seconds / 1e9:.1f}" if op.bytes else "-"
-        computed = f"{op.operations / op.seconds / 1e9:.0f}" if op.operations else "-"
+        count = sum(op.operations.values())
+        computed = f"{count / op.seconds / 1e9:.0f}" if count else "-"
         lines.append(
             f"{op.op:<14}{op.calls:>9}{op.seconds / steps * 1e6:>11.1f}"
             f"{op.seconds / total_s:>8.1%}{read:>8}{computed:>9}  {_limit(op, profile.limits)}"
@@ -43,5 +47,6 @@ def _limit(op: OpTime, limits: dict[str, float]) -> str:
     least = limit_seconds(op, limits)
     if not least:
         return "-"
-    bound = "read" if op.bytes / limits["read"] >= least else op.arithmetic
+    compute = _compute_seconds(op, limits)
+    bound = "read" if op.bytes / limits["read"] >= least else max(compute, key=compute.__getitem__)
     return f"{least / op.seconds:.0%} of {bound}"

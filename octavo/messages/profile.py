@@ -17,16 +17,14 @@ class OpTime(msgspec.Struct, frozen=True):
         seconds: their time.
         bytes: weights and caches they read, each counted once per call; activations are not
             counted, since they stay in the processor's caches.
-        operations: of their products; a multiply-add is two.
-        arithmetic: of these: "int8", "bf16" or "f32"; "": none are counted.
+        operations: of their products, by arithmetic ("int8", "bf16", "f32"); a multiply-add is two.
     """
 
     op: str
     calls: int
     seconds: float
     bytes: int
-    operations: int
-    arithmetic: str
+    operations: dict[str, int]
 
 
 class Profile(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from octavo.messages.profile import Profile
 from octavo.ops.arena import lay_out
 from octavo.ops.backend import KVPool
 from octavo.ops.fusion import forget_logits, fuse_program
+from octavo.ops.ggml_type import GGMLType
 from octavo.ops.library import (
     ABI_VERSION,
     LOGITS_HOOK,
@@ -40,7 +41,7 @@ from octavo.ops.library import (
     ThreadPool,
 )
 from octavo.ops.logits_hook import GuardedHook
-from octavo.ops.program import CacheType, Instruction, Operand, Program, Rows
+from octavo.ops.program import CacheType, ElementType, Instruction, Operand, Program, Rows
 from octavo.ops.roofline import StepCounter, op_times, windows_of
 from octavo.ops.step import Float32Array, SampleOutputArrays, SamplingArrays, StepArrays
 
@@ -207,11 +208,21 @@ class Plan:
         if counter is None:
             raise EngineError("no profile is being taken: start one first")
         times = op_times(
-            self._program, self._weights, self._kv_bytes_per_value, counter, self.timers()
+            self._program,
+            self._weights,
+            self._kv_bytes_per_value,
+            counter,
+            self.timers(),
+            self._prompt_type(),
         )
         self.enable_timers(False)
         limits = {name: self._library.probe(self._pool, limit) for name, limit in _LIMITS.items()}
         return Profile(times, counter.num_steps, limits)
+
+    def _prompt_type(self) -> ElementType:
+        """How quantised weights read tokens of prompts."""
+        is_prompt = not self._prompts_as_generated
+        return ElementType(self._library.input_type(GGMLType.Q8_0, is_prompt=is_prompt))
 
     # ---- the description
     def _capacity(self, buffer: int) -> int:

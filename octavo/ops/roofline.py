@@ -8,6 +8,7 @@ Runs in: workers. Knows nothing of: the native library, requests, printing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -50,6 +51,7 @@ class StepCounter:
         self._chunk_rows = chunk_rows
         self.num_steps = 0
         self.rows: dict[Rows, int] = dict.fromkeys(Rows, 0)
+        self.num_generated = 0  # of the tokens
         self.num_chunks = 0
         self.attended: dict[int | None, Attended] = {window: Attended() for window in windows}
 
@@ -57,6 +59,7 @@ class StepCounter:
         """One step, before or after it ran."""
         self.num_steps += 1
         self.rows[Rows.T] += step.num_tokens
+        self.num_generated += step.num_generated
         self.rows[Rows.R] += step.num_requests
         self.rows[Rows.L] += step.num_logits
         self.num_chunks += -(-step.num_logits // self._chunk_rows)
@@ -78,12 +81,22 @@ def _visible_until(length: npt.NDArray[np.int64], window: int | None) -> npt.NDA
     return pairs
 
 
+class _Total(msgspec.Struct):
+    """Of one kind of operation."""
+
+    calls: int = 0
+    nanoseconds: int = 0
+    read: int = 0
+    operations: Counter[str] = msgspec.field(default_factory=Counter)
+
+
 def op_times(
     program: Program,
     weights: Sequence[SizedWeight],
     kv_bytes_per_value: int,
     counter: StepCounter,
     timers: Sequence[tuple[Instruction, int]],
+    prompt_type: ElementType,
 ) -> list[OpTime]:
     """Totals by kind of operation, most time first.
 
@@ -93,20 +106,27 @@ def op_times(
         kv_bytes_per_value: of the cache's element type.
         counter: of the steps that the timers have seen.
         timers: nanoseconds of every instruction, forward first.
+        prompt_type: how quantised weights read tokens of prompts.
     """
-    totals: dict[tuple[Op, str], list[int]] = {}
+    totals: dict[Op, _Total] = {}
     for index, (item, nanoseconds) in enumerate(timers):
         is_sample = index >= len(program.forward)
         calls = counter.num_chunks if is_sample else counter.num_steps
         rows = counter.rows[Rows.L if is_sample else item.rows]
-        read, operations, arithmetic = 0, 0, ""
+        total = totals.setdefault(item.op, _Total())
+        read = 0
         if item.op in (Op.LINEAR, Op.LINEAR_ACT_MUL, Op.LM_HEAD):
             used = [weights[number] for number in item.weights]
             source = item.ins[0]
             assert source is not None
-            arithmetic = _ARITHMETIC[program.buffers[source.buffer].dtype]
+            dtype = program.buffers[source.buffer].dtype
             read = calls * sum(weight.stored_bytes for weight in used)
-            operations = rows * sum(2 * weight.n * weight.k for weight in used)
+            per_row = sum(2 * weight.n * weight.k for weight in used)
+            prompts = 0
+            if dtype == ElementType.A8 and item.rows == Rows.T:
+                prompts = rows - counter.num_generated
+            total.operations[_ARITHMETIC[prompt_type]] += prompts * per_row
+            total.operations[_ARITHMETIC[dtype]] += (rows - prompts) * per_row
         elif item.op == Op.EMBED:
             weight = weights[item.weights[0]]
             read = rows * weight.stored_bytes // weight.n
@@ -114,13 +134,19 @@ def op_times(
             read, operations = _attention(
                 item, program.kv_layers, counter.attended, kv_bytes_per_value
             )
-            arithmetic = "f32" if kv_bytes_per_value == 4 else "bf16"
-        total = totals.setdefault((item.op, arithmetic), [0, 0, 0, 0])
-        for place, value in enumerate((calls, nanoseconds, read, operations)):
-            total[place] += value
+            total.operations["f32" if kv_bytes_per_value == 4 else "bf16"] += operations
+        total.calls += calls
+        total.nanoseconds += nanoseconds
+        total.read += read
     times = [
-        OpTime(op.name, calls, nanoseconds * 1e-9, read, operations, arithmetic)
-        for (op, arithmetic), (calls, nanoseconds, read, operations) in totals.items()
+        OpTime(
+            op.name,
+            total.calls,
+            total.nanoseconds * 1e-9,
+            total.read,
+            {name: count for name, count in total.operations.items() if count},
+        )
+        for op, total in totals.items()
     ]
     return sorted(times, key=lambda time: -time.seconds)
 

@@ -27,7 +27,7 @@ ROUTES = [
     ("POST", "/collective_rpc"),
 ]
 PROFILE = Profile(
-    [OpTime("LINEAR", 3, 0.5, 100, 200, "int8")], 1, {"read": 1e9, "int8": 2e9, "f32": 3e9}
+    [OpTime("LINEAR", 3, 0.5, 100, {"int8": 200})], 1, {"read": 1e9, "int8": 2e9, "f32": 3e9}
 )
 
 

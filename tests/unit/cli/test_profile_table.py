@@ -8,10 +8,10 @@ from octavo.cli.profile_table import limit_seconds, profile_table
 from octavo.messages.profile import OpTime, Profile
 
 LIMITS = {"read": 10e9, "int8": 1000e9, "bf16": 400e9, "f32": 100e9}
-FEW_ROWS = OpTime("LM_HEAD", 2, 0.5, 4 * 10**9, 10**11, "int8")
-MANY_ROWS = OpTime("LINEAR", 60, 2.0, 10**9, 10**12, "int8")
-NORM = OpTime("RMS_NORM", 62, 0.25, 0, 0, "")
-NEVER_RUN = OpTime("MASK", 0, 0.0, 0, 0, "")
+FEW_ROWS = OpTime("LM_HEAD", 2, 0.5, 4 * 10**9, {"int8": 10**11})
+MANY_ROWS = OpTime("LINEAR", 60, 2.0, 10**9, {"int8": 10**12})
+NORM = OpTime("RMS_NORM", 62, 0.25, 0, {})
+NEVER_RUN = OpTime("MASK", 0, 0.0, 0, {})
 
 
 @pytest.mark.parametrize(("op", "seconds"), [(FEW_ROWS, 0.4), (MANY_ROWS, 1.0), (NORM, 0.0)])

@@ -68,19 +68,27 @@ def test_totals_of_operations() -> None:
     )
     assert windows_of(program) == [None]
     counter = StepCounter([None], 32)
-    counter.add(step_of([(3, 5)], num_logits=1))
-    counter.add(step_of([(40, 40)], num_logits=40))
+    first = step_of([(3, 5)], num_logits=1)
+    first.num_generated = 3
+    counter.add(first)
+    last = step_of([(40, 40)], num_logits=40)
+    last.num_generated = 10
+    counter.add(last)
     weights = [PackedWeight(32, 64, 1000), PackedWeight(100, 64, 9000)]
     timers = [*zip(program.forward, (10, 20, 30), strict=True), (program.sample[0], 5)]
-    linear, attention, head = op_times(program, weights, 2, counter, timers)
-    assert (linear.op, linear.calls, linear.arithmetic) == ("LINEAR", 4, "int8")
+    linear, attention, head = op_times(program, weights, 2, counter, timers, ElementType.BF16)
+    assert (linear.op, linear.calls) == ("LINEAR", 4)
     assert linear.seconds == pytest.approx(40e-9)
-    assert (linear.bytes, linear.operations) == (4000, 2 * 43 * 2 * 32 * 64)
+    per_token = 2 * 2 * 32 * 64
+    assert linear.bytes == 4000
+    assert linear.operations == {"int8": 13 * per_token, "bf16": 30 * per_token}
     pairs = (3 + 4 + 5) + 40 * 41 // 2
-    assert (attention.op, attention.arithmetic) == ("ATTENTION", "bf16")
-    assert (attention.bytes, attention.operations) == (45 * 16 * 2, 2 * pairs * 2 * 16)
+    assert (attention.op, attention.bytes) == ("ATTENTION", 45 * 16 * 2)
+    assert attention.operations == {"bf16": 2 * pairs * 2 * 16}
     assert (head.op, head.calls, head.bytes) == ("LM_HEAD", 3, 27000)
-    assert head.operations == 41 * 2 * 100 * 64
+    assert head.operations == {"bf16": 41 * 2 * 100 * 64}
+    as_generated = op_times(program, weights, 2, counter, timers, ElementType.A8)[0]
+    assert as_generated.operations == {"int8": 43 * per_token}
 
 
 @pytest.mark.parametrize("isa", available_isas())
