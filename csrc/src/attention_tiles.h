@@ -1,22 +1,21 @@
 // The two products of attention over bf16 and one-byte caches in the tile registers of AMX.
 //
-// A bf16 sub-block of K is a B operand as it lies; of V two neighbours are one, copied together where they do not touch.
-// One-byte codes are expanded to bf16, exactly, into the same order.
+// A bf16 sub-block of K is a B operand as it lies; of V two neighbours are one, copied together once for all tiles of a
+// task. One-byte codes are expanded to bf16, exactly, into the same order.
 // A score is the instruction's chain over dims in steps of 32, a sum of V the one over tokens in steps of 32 at absolute
 // positions: the query vectors that share the registers, one or 32, change neither. Knows nothing of: blocks, softmax.
 #pragma once
 
 #include "attention_block.h"
+#include "attention_task.h"
+#include "attention_tile_softmax.h"
 #include "tiles.h"
 
 #if defined(OV_HAS_TILES)
 
 namespace ov {
 
-inline constexpr int kTileTokens = 2 * kSubBlock;  // of a step over V
-inline constexpr int kTileDims = 32;               // of a step over K, of a block of outputs
-inline constexpr int kTileVectorsHeld = 32;
-inline constexpr int kPanelSubs = 16;  // sub-blocks of K expanded at a time
+inline constexpr int kTileDims = 32;  // of a step over K, of a block of outputs
 
 // Codes that are expanded to bf16: their weights are rounded as those of a bf16 cache.
 template <class Cache>
@@ -27,8 +26,13 @@ struct Expanded : Cache {
     const __m512i low = _mm512_castps_si512(Cache::load(p).v), high = _mm512_castps_si512(Cache::load(q).v);
     return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
   }
+  // Sub-blocks of K, and some dims of one of V, as those of a bf16 cache.
   static void expand_k(const char* k, int dims, char* out) {
     for (int d = 0; d < dims; d += 2, k += 2 * kSubBlock, out += 64) _mm512_storeu_si512(out, pair(k, k + kSubBlock));
+  }
+  static void expand_v(const char* v, int v_dim, int dims, char* out) {
+    for (int token = 0; token < kSubBlock; token += 2, v += 2 * v_dim)
+      for (int d = 0; d < dims; d += kLanes, out += 64) _mm512_storeu_si512(out, pair(v + d, v + v_dim + d));
   }
 };
 
@@ -91,78 +95,158 @@ OV_ALWAYS_INLINE void tile_product(const TileProduct& p, Step&& b) {
 // scores[m][16 n ..] = q[m] . K of sub-block k[n]; at least one, none of them null.
 template <int Rows>
 void score_tiles(const char* q, int64_t q_stride, int half, const char* const* k, int subs, int dims, float* scores) {
-  TileProduct p{q, q_stride, half, dims / kTileDims, 64, scores, kPartition * 4};
+  TileProduct p{q, q_stride, half, dims / kTileDims, 64, scores, kScoreStride * 4};
   int n = 0;
   for (; n + 2 <= subs; n += 2, p.out += 2 * kSubBlock)
     tile_product<Rows, 2>(p, [&](int step, int column) OV_INLINED { return k[n + column] + 1024 * step; });
   if (n < subs) tile_product<Rows, 1>(p, [&](int step, int) OV_INLINED { return k[n] + 1024 * step; });
 }
 
-// Sub-blocks of one-byte codes as those of a bf16 cache, one behind the other in `panel`.
-template <class Cache>
-void expand_k(const char* const* k, int subs, int dims, char* panel, const char** expanded) {
-  for (int i = 0; i < subs; ++i, panel += 2 * kSubBlock * dims) {
-    Cache::expand_k(k[i], dims, panel);
-    expanded[i] = panel;
+// out[m][0 .. dims) = sum over steps of weights[m] x V, in a panel [step][16 pairs of tokens][dims][2].
+template <int Rows>
+void value_tiles(const char* weights, int half, const char* panel, int steps, int dims, float* out,
+                 int64_t out_stride) {
+  const int64_t step_bytes = int64_t{2} * kStepTokens * dims;
+  for (int d = 0; d < dims; d += kTileDims) {
+    const TileProduct p{weights, 4 * kScoreStride, half, steps, 4 * dims, out + d, 4 * out_stride};
+    tile_product<Rows, 2>(p,
+                          [&](int i, int column) OV_INLINED { return panel + step_bytes * i + 4 * d + 64 * column; });
   }
 }
 
-// A partition's V, two sub-blocks of 16 tokens to a step; unless these follow each other and are read whole, a step's
-// 32 dims are copied or expanded into a panel [16 pairs][32 dims][2].
-struct TileValues {
-  static constexpr int kSteps = kPartition / kTileTokens;
-  const char* low[kSteps];   // null: weights are 0, not read
-  const char* high[kSteps];  // as low
-  int valid[kSteps];         // slots that hold tokens, from the first of the step on
-  int steps, v_dim;
+// A partition's K and V as operands, for all tiles of a task. Steps over V are of 32 tokens at absolute positions.
+template <class Cache>
+class TilesPartition {
+ public:
+  TilesPartition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition, const Workspace& ws)
+      : start_(partition * kPartition), valid_(step.seq_lens[rows.request] - start_) {
+    const KvShape& s = a.layer->shape;
+    const int32_t* table = step.block_tables[a.layer->group] + rows.request * step.block_table_stride;
+    const Span span(rows, start_);
+    if (span.first % 2) v_[span.first - 1] = nullptr;
+    if (span.last % 2) v_[span.last] = nullptr;
+    for (int i = span.first; i < span.last; ++i) {
+      const int32_t token = start_ + i * kSubBlock;
+      char* share = a.layer->share(table[token / s.block_size]);
+      const int sub = token % s.block_size / kSubBlock;
+      k_[i] = s.k_sub(share, rows.kv_head, sub);
+      v_[i] = s.v_sub(share, rows.kv_head, sub);
+      if constexpr (Cache::kHasScales) {
+        scales_.k[i] = s.k_scales(share, rows.kv_head, sub);
+        scales_.v[i] = s.v_scales(share, rows.kv_head, sub);
+        char* expanded = ws.k_panel + int64_t{2} * i * kSubBlock * s.k_pad;
+        prefetch(v_[i], s.v_sub_bytes);
+        Cache::expand_k(k_[i], s.k_dim, expanded);
+        k_[i] = expanded;
+      }
+    }
+    if constexpr (Cache::kHasScales) {  // of sub-blocks beside these nothing is visible
+      if (span.first % 2) scales_.k[span.first - 1] = scales_.v[span.first - 1] = scales_.k[span.first];
+      if (span.last % 2) scales_.k[span.last] = scales_.v[span.last] = scales_.k[span.last - 1];
+    }
+  }
 
-  bool is_direct(int i) const { return low[i] && valid[i] >= kTileTokens && high[i] == low[i] + 32 * v_dim; }
-  template <class Cache>
-  void fill(int i, int d, char* panel) const {
-    fill_half<Cache>(low[i], valid[i], d, panel);
-    fill_half<Cache>(high[i], valid[i] - kSubBlock, d, panel + kTileDims * 4 * kSubBlock / 2);
+  // Results of the partition for some tiles: all scores, all weights, all sums of V, as the tile unit takes 700 cycles to
+  // wake up after some thousands without it.
+  void run(const AttentionArgs& a, const TileJob* jobs, int num_jobs, const Workspace& ws) const {
+    const KvShape& s = a.layer->shape;
+    const int64_t q_stride = int64_t{2} * s.k_pad;
+    int held = jobs[0].rows.vectors < kTileVectors ? jobs[0].rows.vectors : kTileVectors;  // what the shapes are for
+    TileShapes registers(attention_shapes(held));
+    for (int i = 0; i < num_jobs; ++i) {
+      const Span span(jobs[i].rows, start_);
+      float* scores = ws.scores + i * ws.score_floats;
+      each_part(jobs[i].rows.vectors, registers, held, [&](int m, int half, auto rows) {
+        score_tiles<decltype(rows)::value>(jobs[i].q + m * q_stride, q_stride, half, k_ + span.first,
+                                           span.last - span.first, s.k_dim,
+                                           scores + int64_t{m} * kScoreStride + span.first * kSubBlock);
+      });
+    }
+    for (int i = 0; i < num_jobs; ++i) {
+      const Span span(jobs[i].rows, start_);
+      tile_softmax<Cache>(a, jobs[i].rows, start_, ws.scores + i * ws.score_floats, scales_, span.first_step(),
+                          span.last_step(), jobs[i].result);
+    }
+    sum_values(s, jobs, num_jobs, ws, registers, held);
   }
 
  private:
-  template <class Cache>
-  void fill_half(const char* sub, int count, int d, char* panel) const {
-    constexpr int kRow = 4 * kTileDims;
-    if (!sub) {
-      memset(panel, 0, kRow * kSubBlock / 2);
-    } else if constexpr (Cache::kHasScales) {  // finite codes in every slot
-      for (int token = 0; token < kSubBlock; token += 2, panel += kRow) {
-        const char* p = sub + token * v_dim + d;
-        for (int i = 0; i < 2; ++i) _mm512_storeu_si512(panel + 64 * i, Cache::pair(p + 16 * i, p + v_dim + 16 * i));
+  // V goes into a panel once for all tiles; for a single one by 32 dims, which stay in the first-level cache.
+  void sum_values(const KvShape& s, const TileJob* jobs, int num_jobs, const Workspace& ws, TileShapes& registers,
+                  int& held) const {
+    int begin = kSubsPerPartition, end = 0;
+    for (int i = 0; i < num_jobs; ++i) {
+      const Span span(jobs[i].rows, start_);
+      begin = span.first_step() < begin ? span.first_step() : begin;
+      end = span.last_step() > end ? span.last_step() : end;
+    }
+    const int dims = num_jobs > 1 ? s.v_dim : kTileDims, v_pad = padded_v(s);
+    for (int d = 0; d < s.v_dim; d += dims) {
+      for (int i = 2 * begin; i < 2 * end; ++i) fill(i, s.v_dim, d, dims, ws.v_panel);
+      for (int i = 0; i < num_jobs; ++i) {
+        const Span span(jobs[i].rows, start_);
+        const int first = span.first_step() * kStepTokens, steps = span.last_step() - span.first_step();
+        const float* scores = ws.scores + i * ws.score_floats;
+        each_part(jobs[i].rows.vectors, registers, held, [&](int m, int half, auto rows) {
+          const auto* weights = reinterpret_cast<const uint16_t*>(scores + int64_t{m} * kScoreStride) + first;
+          value_tiles<decltype(rows)::value>(reinterpret_cast<const char*>(weights), half,
+                                             ws.v_panel + int64_t{2} * first * dims, steps, dims,
+                                             jobs[i].result.out + int64_t{m} * v_pad + d, v_pad);
+        });
       }
+    }
+  }
+
+  // Dims [d, d + dims) of sub-block i -> panel.
+  void fill(int i, int v_dim, int d, int dims, char* panel) const {
+    panel += int64_t{2} * i * kSubBlock * dims;
+    const int row = 4 * dims;  // bytes of a pair of tokens
+    if (!v_[i]) {
+      memset(panel, 0, static_cast<size_t>(row) * kSubBlock / 2);
+    } else if constexpr (Cache::kHasScales) {  // finite codes in every slot
+      Cache::expand_v(v_[i] + d, v_dim, dims, panel);
     } else {
       // moves alone: for a while after a tile instruction arithmetic has one port
-      for (int pair = 0; pair < kSubBlock / 2; ++pair) memcpy(panel + kRow * pair, sub + 4 * (pair * v_dim + d), kRow);
+      for (int pair = 0; pair < kSubBlock / 2; ++pair)
+        for (int at = 0; at < row; at += 64)
+          _mm512_storeu_si512(panel + row * pair + at, _mm512_loadu_si512(v_[i] + 4 * (pair * v_dim + d) + at));
       auto* slots = reinterpret_cast<uint16_t*>(panel);
-      for (int token = count < 0 ? 0 : count; token < kSubBlock; ++token)  // hold anything, also NaN
-        for (int i = 0; i < kTileDims; ++i) slots[(token / 2) * 2 * kTileDims + 2 * i + (token & 1)] = 0;
+      const int valid = valid_ - i * kSubBlock;
+      for (int t = valid < 0 ? 0 : valid; t < kSubBlock; ++t)  // hold anything, also NaN
+        for (int x = 0; x < dims; ++x) slots[(t / 2) * 2 * dims + 2 * x + (t & 1)] = 0;
     }
   }
+
+  // Sub-blocks of the partition that some row of a tile sees.
+  struct Span {
+    int first, last;
+    Span(const QueryRows& tile, int32_t start) {
+      const int32_t from = tile.low > start ? tile.low - start : 0;
+      const int32_t to = tile.high - start < kPartition ? tile.high - start : kPartition;
+      first = from / kSubBlock;
+      last = (to + kSubBlock - 1) / kSubBlock;
+    }
+    int first_step() const { return first / 2; }
+    int last_step() const { return (last + 1) / 2; }
+  };
+
+  // f(first vector, vectors of the first tile, tiles) for what fits in the registers.
+  template <class F>
+  static void each_part(int vectors, TileShapes& registers, int& held, F&& f) {
+    for (int m = 0; m < vectors; m += kTileVectors) {
+      const int count = vectors - m < kTileVectors ? vectors - m : kTileVectors;
+      if (count != held) registers.load(attention_shapes(count));
+      held = count;
+      const int half = count > 16 ? (count + 1) / 2 : count;
+      count > 16 ? f(m, half, std::integral_constant<int, 2>{}) : f(m, half, std::integral_constant<int, 1>{});
+    }
+  }
+
+  int32_t start_, valid_;  // first token; slots from it on that hold tokens
+  const char* k_[kSubsPerPartition];
+  const char* v_[kSubsPerPartition];  // null: weights are 0, not read
+  Scales scales_;
 };
-
-inline constexpr int64_t kPanelBytes = int64_t{4} * kTileDims * kSubBlock * (kPartition / kTileTokens);
-
-// out[m][0 ..) = sum over steps of weights[m] x V. panel: kPanelBytes.
-template <class Cache, int Rows>
-void value_tiles(const char* weights, int half, const TileValues& v, char* panel, float* out, int64_t out_stride) {
-  constexpr int64_t kStepBytes = int64_t{4} * kTileDims * kSubBlock;
-  bool is_direct = !Cache::kHasScales;
-  for (int i = 0; i < v.steps; ++i) is_direct = is_direct && v.is_direct(i);
-  for (int d = 0; d < v.v_dim; d += kTileDims) {
-    TileProduct p{weights, 2 * kPartition, half, v.steps, 4 * v.v_dim, out + d, 4 * out_stride};
-    if (is_direct) {
-      tile_product<Rows, 2>(p, [&](int i, int column) OV_INLINED { return v.low[i] + 4 * d + 64 * column; });
-      continue;
-    }
-    for (int i = 0; i < v.steps; ++i) v.fill<Cache>(i, d, panel + kStepBytes * i);
-    p.b_stride = 4 * kTileDims;
-    tile_product<Rows, 2>(p, [&](int i, int column) OV_INLINED { return panel + kStepBytes * i + 64 * column; });
-  }
-}
 
 }  // namespace ov
 

@@ -3,18 +3,25 @@
 #include <cstring>
 
 #include "kv_codec.h"
+#include "kv_words.h"
 
 namespace ov {
 namespace {
 
-// f(first dim, values as bf16, count): sixteen dims at a time, zero after the last.
-template <class F>
-inline void each_bf16_chunk(const float* x, int dims, F&& f) {
-  alignas(64) uint16_t values[kLanes];
-  for (int d = 0; d < dims; d += kLanes) {
-    const int n = dims - d < kLanes ? dims - d : kLanes;
-    store_bf16(values, load_part(x + d, n));
-    f(d, values, n);
+constexpr int kWordsAtOnce = 16;  // of a token's K, before they cross to the lanes of their sub-block
+
+// K of `count` tokens as pairs of bf16; an odd last dim is paired with zero.
+void write_k_pairs(const float* k, int64_t stride, int count, int dims, uint32_t* out) {
+  alignas(64) uint32_t words[kSubBlock * kWordsAtOnce];
+  for (int d = 0; d < dims; d += 2 * kWordsAtOnce, out += kWordsAtOnce * kSubBlock) {
+    const int n = dims - d < 2 * kWordsAtOnce ? dims - d : 2 * kWordsAtOnce;
+    for (int t = 0; t < count; ++t) {
+      const float* x = k + t * stride + d;
+      auto* halves = reinterpret_cast<uint16_t*>(words + t * kWordsAtOnce);
+      store_bf16(halves, load_part(x, n < kLanes ? n : kLanes));
+      if (n > kLanes) store_bf16(halves + kLanes, load_part(x + kLanes, n - kLanes));
+    }
+    scatter_words(words, kWordsAtOnce, count, (n + 1) / 2, out);
   }
 }
 
@@ -54,47 +61,51 @@ KvShape kv_shape(const ov_kv_layer& layer, int32_t block_size) {
   return s;
 }
 
-void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const float* v) {
+void kv_write_run(const KvLayer& layer, int32_t slot, int count, View keys, View values, int64_t first_row) {
   if (slot < 0) return;
   const KvShape& s = layer.shape;
   char* share = layer.share(slot / s.block_size);
   const int in_block = slot % s.block_size;
   const int sub = in_block / kSubBlock, token = in_block % kSubBlock;
+  const int64_t k_stride = keys.stride / 4, v_stride = values.stride / 4;
+  const float* k = keys.f32(first_row);
+  const float* v = values.f32(first_row);
   for (int head = 0; head < s.num_kv_heads; ++head, k += s.k_dim, v += s.v_dim) {
     char* k_sub = s.k_sub(share, head, sub);
     char* v_sub = s.v_sub(share, head, sub);
     if (s.dtype == OV_BF16) {
-      auto* kp = reinterpret_cast<uint32_t*>(k_sub) + token;  // a word is a pair of dims
-      each_bf16_chunk(k, s.k_dim, [&](int d, const uint16_t* values, int n) {
-        for (int i = 0; i < n; i += 2) {  // an odd last dim is paired with zero
-          uint32_t word;
-          memcpy(&word, values + i, sizeof word);
-          kp[(d + i) / 2 * kSubBlock] = word;
+      write_k_pairs(k, k_stride, count, s.k_dim, reinterpret_cast<uint32_t*>(k_sub) + token);
+      for (int t = 0; t < count; ++t) {
+        const int slot_in_sub = token + t;
+        auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (slot_in_sub / 2) * (2 * s.v_dim) + (slot_in_sub & 1);
+        for (int d = 0; d < s.v_dim; d += kLanes) {
+          const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
+          store_bf16_apart(vp + 2 * d, load_part(v + t * v_stride + d, n), n);
         }
-      });
-      auto* vp = reinterpret_cast<uint16_t*>(v_sub) + (token / 2) * (2 * s.v_dim) + (token & 1);
-      for (int d = 0; d < s.v_dim; d += kLanes) {
-        const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
-        store_bf16_apart(vp + 2 * d, load_part(v + d, n), n);
       }
     } else if (s.dtype != OV_F32) {
-      const CodeScale k_scale = code_scale(s.dtype, k, s.k_dim), v_scale = code_scale(s.dtype, v, s.v_dim);
-      s.k_scales(share, head, sub)[token] = k_scale.scale;
-      s.v_scales(share, head, sub)[token] = v_scale.scale;
-      write_codes<kSubBlock>(s.dtype, k, s.k_dim, k_scale.factor, k_sub + token);
-      write_codes<1>(s.dtype, v, s.v_dim, v_scale.factor, v_sub + token * s.v_dim);
+      for (int t = 0; t < count; ++t) {
+        const float *kt = k + t * k_stride, *vt = v + t * v_stride;
+        const CodeScale k_scale = code_scale(s.dtype, kt, s.k_dim), v_scale = code_scale(s.dtype, vt, s.v_dim);
+        s.k_scales(share, head, sub)[token + t] = k_scale.scale;
+        s.v_scales(share, head, sub)[token + t] = v_scale.scale;
+        write_codes<kSubBlock>(s.dtype, kt, s.k_dim, k_scale.factor, k_sub + token + t);
+        write_codes<1>(s.dtype, vt, s.v_dim, v_scale.factor, v_sub + (token + t) * s.v_dim);
+      }
     } else {
-      auto* kp = reinterpret_cast<float*>(k_sub) + token;
-      for (int d = 0; d < s.k_dim; ++d) kp[d * kSubBlock] = k[d];
-      auto* vp = reinterpret_cast<float*>(v_sub) + token * s.v_dim;
-      for (int d = 0; d < s.v_dim; ++d) vp[d] = v[d];
+      scatter_words(reinterpret_cast<const uint32_t*>(k), k_stride, count, s.k_dim,
+                    reinterpret_cast<uint32_t*>(k_sub) + token);
+      for (int t = 0; t < count; ++t)
+        memcpy(v_sub + int64_t{4} * (token + t) * s.v_dim, v + t * v_stride,
+               sizeof(float) * static_cast<size_t>(s.v_dim));
     }
   }
 }
 
 void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v, int64_t rows) {
   const int64_t work = int64_t{layer.shape.num_kv_heads} * (layer.shape.k_dim + layer.shape.v_dim);
-  parallel_rows(pool, rows, work, [&](int64_t row, int) { kv_write_token(layer, slots[row], k.f32(row), v.f32(row)); });
+  parallel_kv_runs(pool, slots, rows, work,
+                   [&](int64_t row, int count) { kv_write_run(layer, slots[row], count, k, v, row); });
 }
 
 }  // namespace ov

@@ -49,9 +49,30 @@ struct KvLayer {
   char* share(int64_t block_id) const { return pool + block_id * block_stride + offset; }
 };
 
-// One token's K [heads * k_dim] and V [heads * v_dim], f32, to `slot` = block_id * block_size + offset; slot < 0:
-// nothing.
-void kv_write_token(const KvLayer& layer, int32_t slot, const float* k, const float* v);
+// K [heads * k_dim] and V [heads * v_dim], f32, of `count` rows to the slots from `slot` = block_id * block_size + offset
+// on, all in one sub-block; slot < 0: nothing.
+void kv_write_run(const KvLayer& layer, int32_t slot, int count, View k, View v, int64_t first_row);
+
+// Whether a row's slot follows that of the row before it in one sub-block.
+inline bool continues_run(const int32_t* slots, int64_t row) {
+  return row > 0 && slots[row] > 0 && slots[row] == slots[row - 1] + 1 && slots[row] % kSubBlock != 0;
+}
+
+// f(first row, count) for each run of rows whose slots follow each other in one sub-block. A run is never shared, as two
+// threads that write parts of the same lines wait for each other.
+template <class F>
+inline void parallel_kv_runs(ov_pool* pool, const int32_t* slots, int64_t rows, int64_t work, F&& f) {
+  parallel_spans(pool, rows, work, [&](int64_t first, int64_t last, int) {
+    while (first < rows && continues_run(slots, first)) ++first;
+    while (last < rows && continues_run(slots, last)) ++last;
+    for (int64_t row = first; row < last;) {
+      int count = 1;
+      while (row + count < last && continues_run(slots, row + count)) ++count;
+      f(row, count);
+      row += count;
+    }
+  });
+}
 
 void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v, int64_t rows);
 

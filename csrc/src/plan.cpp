@@ -13,6 +13,7 @@
 #include "linear.h"
 #include "norm.h"
 #include "prepare.h"
+#include "rope_kv.h"
 #include "weights.h"
 
 using namespace ov;
@@ -371,16 +372,16 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
 }
 
 void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {
-  const View q = view(n.in[0], rows), k = view(n.in[1], rows), v = view(n.in[2], rows);
   const KvLayer& layer = kv_layers[static_cast<size_t>(n.i[3])];
-  const RopeTable& table = rope_tables[static_cast<size_t>(rope_of_instr[index])];
-  const int32_t* slots = rows.step->slot_mapping[layer.group];
-  const int32_t heads = n.i[0], head_dim = n.i[1], kv_heads = layer.shape.num_kv_heads;
-  parallel_rows(pool, rows.step->num_tokens, int64_t{heads + 2 * kv_heads} * head_dim * 2, [&](int64_t row, int) {
-    rope_token(q.f32(row), heads, head_dim, table, row);
-    rope_token(k.f32(row), kv_heads, head_dim, table, row);
-    kv_write_token(layer, slots[row], k.f32(row), v.f32(row));
-  });
+  const RopeKvArgs args{view(n.in[0], rows),
+                        view(n.in[1], rows),
+                        view(n.in[2], rows),
+                        n.i[0],
+                        n.i[1],
+                        &layer,
+                        &rope_tables[static_cast<size_t>(rope_of_instr[index])],
+                        rows.step->slot_mapping[layer.group]};
+  rope_kv(pool, args, rows.step->num_tokens);
 }
 
 void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {

@@ -36,21 +36,28 @@ inline void parallel_for(ov_pool* pool, int64_t tiles, F&& f) {
       const_cast<void*>(static_cast<const void*>(&f)));
 }
 
-// Point-wise work: f(int64_t row, int worker) for each row, `work` being about the number of elements a row touches.
-// Little work stays on the caller, since waking a thread costs as much as 10,000 elements; results do not depend on the
-// choice.
+// Point-wise work: f(int64_t first, int64_t last, int worker) for spans of rows, `work` being about the number of elements
+// a row touches. Little work stays on the caller, since waking a thread costs as much as 10,000 elements; results do not
+// depend on the choice.
 template <class F>
-inline void parallel_rows(ov_pool* pool, int64_t rows, int64_t work, F&& f) {
+inline void parallel_spans(ov_pool* pool, int64_t rows, int64_t work, F&& f) {
   constexpr int64_t kTileWork = 16384;
   const int64_t per_tile = work >= kTileWork ? 1 : kTileWork / (work > 0 ? work : 1);
   const int64_t tiles = (rows + per_tile - 1) / per_tile;
   if (tiles <= 1) {
-    for (int64_t row = 0; row < rows; ++row) f(row, 0);
+    f(int64_t{0}, rows, 0);
     return;
   }
   parallel_for(pool, tiles, [&](int64_t tile, int worker) {
     const int64_t first = tile * per_tile;
-    const int64_t last = first + per_tile < rows ? first + per_tile : rows;
+    f(first, first + per_tile < rows ? first + per_tile : rows, worker);
+  });
+}
+
+// The same row by row: f(int64_t row, int worker).
+template <class F>
+inline void parallel_rows(ov_pool* pool, int64_t rows, int64_t work, F&& f) {
+  parallel_spans(pool, rows, work, [&](int64_t first, int64_t last, int worker) {
     for (int64_t row = first; row < last; ++row) f(row, worker);
   });
 }

@@ -24,11 +24,18 @@ void rope_token(float* x, int32_t heads, int32_t head_dim, const RopeTable& tabl
   const float* c = table.cos + row * half;
   const float* s = table.sin + row * half;
   for (int32_t h = 0; h < heads; ++h, x += head_dim) {
-    for (int32_t i = 0; i < half; i += kLanes) {
-      const int n = half - i < kLanes ? half - i : kLanes;
+    int32_t i = 0;
+    for (; i + kLanes <= half; i += kLanes) {
+      const Lanes cos = load(c + i), sin = load(s + i);
+      const Lanes a = load(x + i), b = load(x + half + i);
+      // products rounded one by one, as in the reference
+      store(x + i, a * cos - b * sin);
+      store(x + half + i, b * cos + a * sin);
+    }
+    if (i < half) {
+      const int n = half - i;
       const Lanes cos = load_part(c + i, n), sin = load_part(s + i, n);
       const Lanes a = load_part(x + i, n), b = load_part(x + half + i, n);
-      // products rounded one by one, as in the reference
       store_part(x + i, a * cos - b * sin, n);
       store_part(x + half + i, b * cos + a * sin, n);
     }

@@ -34,7 +34,7 @@ class TileShapes {
   TileShapes& operator=(const TileShapes&) = delete;
   ~TileShapes() { asm volatile("tilerelease" ::: "memory"); }
   // Other shapes; all registers become zero.
-  void load(const TileConfig& config) { asm volatile("ldtilecfg %0" ::"m"(config)); }
+  void load(const TileConfig& config) const { asm volatile("ldtilecfg %0" ::"m"(config)); }
 };
 
 template <int Tile>

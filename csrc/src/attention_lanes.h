@@ -1,0 +1,134 @@
+// One partition of attention in vector registers: every level and cache but bf16 and one-byte caches in tile registers.
+//
+// Knows nothing of: tasks, threads.
+#pragma once
+
+#include "attention_block.h"
+#include "attention_softmax.h"
+#include "attention_task.h"
+
+namespace ov {
+
+// A partition's K and V, as some rows of one request see them.
+template <class Cache>
+class LanesPartition {
+ public:
+  LanesPartition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition,
+                 const Workspace& ws) {
+    const KvShape& s = a.layer->shape;
+    const int32_t start = partition * kPartition;
+    from_ = rows.low > start ? rows.low / kSubBlock * kSubBlock : start;
+    const int32_t to = rows.high < start + kPartition ? rows.high : start + kPartition;
+    subs_ = (to - from_ + kSubBlock - 1) / kSubBlock;
+    const int32_t seq_len = step.seq_lens[rows.request];
+    const int32_t* table = step.block_tables[a.layer->group] + rows.request * step.block_table_stride;
+    for (int i = 0; i < subs_; ++i) {
+      const int32_t token = from_ + i * kSubBlock;
+      char* share = a.layer->share(table[token / s.block_size]);
+      const int sub = token % s.block_size / kSubBlock;
+      k_[i] = s.k_sub(share, rows.kv_head, sub);
+      v_[i] = s.v_sub(share, rows.kv_head, sub);
+      if constexpr (Cache::kHasScales) {  // and finite codes, whatever slot they are in
+        scales_.k[i] = s.k_scales(share, rows.kv_head, sub);
+        scales_.v[i] = s.v_scales(share, rows.kv_head, sub);
+      } else if (token + kSubBlock > seq_len) {
+        v_[i] = silenced(s, v_[i], seq_len - token, ws.v_tail);
+      }
+    }
+  }
+
+  // Results of the partition for some tiles.
+  void run(const AttentionArgs& a, const TileJob* jobs, int num_jobs, const Workspace& ws) const {
+    for (int i = 0; i < num_jobs; ++i) run(a, jobs[i].rows, jobs[i].q, ws, jobs[i].result);
+  }
+
+ private:
+  void run(const AttentionArgs& a, const QueryRows& tile, const char* q, const Workspace& ws,
+           const State& result) const {
+    const KvShape& s = a.layer->shape;
+    const int64_t q_stride = int64_t{4} / Cache::kPerWord * s.k_pad;
+    const int words = s.k_pad / Cache::kPerWord;
+    for (int n = 0; n < subs_; n += kBlockCols) {
+      const int count = subs_ - n < kBlockCols ? subs_ - n : kBlockCols;
+      if constexpr (Cache::kHasScales) {
+        for (int i = n; i < n + count; ++i) {
+          if (i + kBlockCols < subs_) prefetch(k_[i + kBlockCols], s.k_sub_bytes);
+          prefetch(v_[i], s.v_sub_bytes);
+        }
+      }
+      each_row_block(tile.vectors, [&](int m, auto rows) {
+        constexpr int kRows = decltype(rows)::value;
+        float* scores = ws.scores + m * kPartition + n * kSubBlock;
+        score_rows<Cache, kRows>(q + m * q_stride, q_stride, k_ + n, count, words, scores);
+      });
+    }
+    softmax_vectors(a, tile, ws, result);
+    sum_values(s, tile, ws, result);
+  }
+
+  // A sub-block of V whose slots past the first `valid` hold anything, also NaN, which a weight of 0 would not silence.
+  static const char* silenced(const KvShape& s, const char* v, int valid, char* copy) {
+    memcpy(copy, v, static_cast<size_t>(s.v_sub_bytes));
+    if constexpr (Cache::kPerWord == 2) {
+      auto* tail = reinterpret_cast<uint16_t*>(copy);
+      for (int t = valid; t < kSubBlock; ++t)
+        for (int d = 0; d < s.v_dim; ++d) tail[(t / 2) * 2 * s.v_dim + 2 * d + (t & 1)] = 0;
+    } else {
+      memset(copy + int64_t{4} * valid * s.v_dim, 0, static_cast<size_t>(4 * (kSubBlock - valid) * s.v_dim));
+    }
+    return copy;
+  }
+
+  void softmax_vectors(const AttentionArgs& a, const QueryRows& tile, const Workspace& ws, const State& result) const {
+    const int group = a.num_heads / a.layer->shape.num_kv_heads;
+    const auto row = [&](int m) {
+      const int32_t position = tile.first_position + m / group;
+      const int32_t low = a.window > 0 && position - a.window + 1 > 0 ? position - a.window + 1 : 0;
+      return SoftmaxRow(ws.scores + m * kPartition, ws.weights + m * kPartition, subs_, from_, low, position + 1);
+    };
+    // maxima of all rows first: weights of a row need not wait for its own
+    for (int m = 0; m < tile.vectors; ++m) result.max[m] = softmax_max<Cache>(a, row(m), scales_);
+    const float factor = has_plain_scores<Cache>(a) ? a.scale : 1.0f;
+    for (int m = 0; m < tile.vectors; ++m) {
+      result.sum[m] = softmax_weights<Cache>(row(m), scales_, result.max[m], factor);
+      result.max[m] *= factor;
+    }
+  }
+
+  void sum_values(const KvShape& s, const QueryRows& tile, const Workspace& ws, const State& result) const {
+    const char* weights =
+        Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
+    constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
+    constexpr int64_t kWordBytes = Cache::kRowBytes / kLanes;
+    const int64_t v_stride = kWordBytes * s.v_dim;
+    const int v_pad = padded_v(s);
+    each_row_block(tile.vectors, [&](int m, auto rows) {
+      constexpr int kRows = decltype(rows)::value;
+      const char* w = weights + m * kWeightStride;
+      float* out = result.out + int64_t{m} * v_pad;
+      const char* shifted[kSubsPerPartition];
+      for (int d = 0; d < s.v_dim;) {
+        for (int i = 0; i < subs_; ++i) shifted[i] = v_[i] + kWordBytes * d;
+        const ValueArgs args{w, kWeightStride, shifted, subs_, v_stride, out + d, v_pad, s.v_dim - d};
+        if (d + kBlockCols * kLanes <= s.v_dim) {
+          value_block<Cache, kRows, kBlockCols, false>(args);
+          d += kBlockCols * kLanes;
+        } else if (d + kLanes <= s.v_dim) {
+          value_block<Cache, kRows, 1, false>(args);
+          d += kLanes;
+        } else {
+          value_block<Cache, kRows, 1, true>(args);
+          d = s.v_dim;
+        }
+      }
+    });
+  }
+
+  int32_t from_;
+  int subs_;
+  const char* k_[kSubsPerPartition];
+  const char* v_[kSubsPerPartition];
+  Scales scales_;
+};
+
+}  // namespace ov

@@ -1,0 +1,171 @@
+// Softmax weights of one query vector over one partition, for tile registers: as attention_softmax.h in steps of 32
+// tokens, with masks for what a row does not see and weights as pairs of bf16 in the place of their scores.
+//
+// A weight is p(y - floor(y)) times 2^floor(y): two instructions take the place of rounding, subtracting and bounding.
+// Knows nothing of: blocks, tile registers.
+#pragma once
+
+#include "attention_softmax.h"
+#include "attention_task.h"
+
+#if defined(OV_HAS_TILES)
+
+namespace ov {
+
+inline constexpr int kStepTokens = 32;
+
+// Tokens [from, to) of a partition are visible to a row.
+struct TileRow {
+  float* scores;  // [kPartition] q . K; then the weights
+  int32_t from, to;
+
+  int begin() const { return from < to ? from / kStepTokens : 0; }
+  int end() const { return from < to ? (to + kStepTokens - 1) / kStepTokens : 0; }
+  // The lanes of a step.
+  uint32_t visible(int step) const {
+    const int32_t low = from - step * kStepTokens, high = to - step * kStepTokens;
+    return (high < kStepTokens ? (1u << high) - 1u : ~0u) & ~0u << (low > 0 ? low : 0);
+  }
+};
+
+inline __mmask16 half_of(uint32_t mask, int half) { return static_cast<__mmask16>(mask >> 16 * half); }
+
+// f(step, mask of lanes) over the visible steps; the mask of whole steps is a constant.
+template <class F>
+OV_ALWAYS_INLINE void each_step(const TileRow& row, F&& f) {
+  int s = row.begin();
+  const int end = row.end(), whole = end > 0 ? row.to / kStepTokens : 0;
+  if (s < end && (row.from > s * kStepTokens || s >= whole)) {
+    f(s, row.visible(s));
+    ++s;
+  }
+  for (; s < whole; ++s) f(s, std::integral_constant<uint32_t, ~0u>{});
+  if (s < end) f(s, row.visible(s));
+}
+
+// Largest visible score of each lane, as stored: scaled and capped unless they are plain.
+template <class Cache>
+inline Lanes tile_row_max(const AttentionArgs& a, const TileRow& row, const Scales& scales, bool is_plain) {
+  Lanes top[2] = {set1(-INFINITY), set1(-INFINITY)};
+  each_step(row, [&](int s, auto mask) OV_INLINED {
+    for (int half = 0; half < 2; ++half) {
+      float* p = row.scores + s * kStepTokens + half * kLanes;
+      const __mmask16 lanes = half_of(mask, half);
+      Lanes x = load(p);
+      if (!is_plain) {
+        x = x * set1(a.scale);
+        // slots of tokens that no row sees may have no scale
+        if constexpr (Cache::kHasScales) x = x * Lanes{_mm512_maskz_loadu_ps(lanes, scales.k[2 * s + half])};
+        if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
+        store(p, x);
+      }
+      top[half].v = _mm512_mask_max_ps(top[half].v, lanes, top[half].v, x.v);
+    }
+  });
+  return max(top[0], top[1]);
+}
+
+// 2^y in the lanes of a mask, 0 elsewhere and below 2^-126; relative error <= 8e-5. The polynomial is minimax on [0, 1].
+OV_ALWAYS_INLINE Lanes tile_weight(Lanes y, __mmask16 lanes) {
+  constexpr int kFloor = 9;  // towards minus infinity, no exceptions
+  const Lanes r{_mm512_reduce_ps(y.v, kFloor)};
+  Lanes p = fma(set1(0.07802451680f), r, set1(0.2260671638f));
+  p = fma(p, r, set1(0.6958335376f));
+  p = fma(p, r, set1(0.9999252187f));
+  const __mmask16 normal = _mm512_mask_cmp_ps_mask(lanes, y.v, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);  // NaN too
+  return {_mm512_maskz_scalef_ps(normal, p.v, y.v)};
+}
+
+// Scores -> weights 2^(factor * log2(e) * (score - maximum)), times V's scales, in steps [first, last); each lane's sum
+// without these, of rounded weights for a bf16 cache.
+template <class Cache>
+inline Lanes tile_row_weights(const TileRow& row, const Scales& scales, float maximum, float factor, int first,
+                              int last) {
+  constexpr float kLog2e = 1.44269504088896341f;
+  const Lanes to_log2 = set1(factor * kLog2e);
+  // no token visible: nothing is computed
+  const Lanes shift = set1(maximum == -INFINITY ? 0.0f : maximum * (factor * -kLog2e));
+  const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
+  auto* weights = reinterpret_cast<uint16_t*>(row.scores);
+  __m512 sum = _mm512_setzero_ps();
+  for (int s = first; s < row.begin(); ++s) _mm512_storeu_si512(weights + s * kStepTokens, _mm512_setzero_si512());
+  each_step(row, [&](int s, auto mask) OV_INLINED {
+    Lanes w[2];
+    for (int half = 0; half < 2; ++half) {
+      const __mmask16 lanes = half_of(mask, half);
+      w[half] = tile_weight(fma(load(row.scores + s * kStepTokens + half * kLanes), to_log2, shift), lanes);
+      if constexpr (Cache::kHasScales) {
+        sum = _mm512_add_ps(sum, w[half].v);
+        // no weight: the slot's scale may be no number
+        const __mmask16 some = _mm512_cmp_ps_mask(w[half].v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+        w[half].v = _mm512_maskz_mul_ps(some, w[half].v, _mm512_maskz_loadu_ps(lanes, scales.v[2 * s + half]));
+      }
+    }
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(w[1].v, w[0].v);
+    if constexpr (!Cache::kHasScales) sum = _mm512_dpbf16_ps(sum, pairs, ones);
+    _mm512_storeu_si512(weights + s * kStepTokens, (__m512i)pairs);
+  });
+  for (int s = row.end() > first ? row.end() : first; s < last; ++s)
+    _mm512_storeu_si512(weights + s * kStepTokens, _mm512_setzero_si512());
+  return {sum};
+}
+
+// Lane i: what `combine` makes of the lanes of row i, always in the same order.
+template <class Combine>
+OV_ALWAYS_INLINE Lanes combine_rows(const Lanes* rows, Combine&& combine) {
+  Lanes pairs[8], fours[4], eights[2];
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = rows[2 * i].v, b = rows[2 * i + 1].v;
+    pairs[i] = combine(Lanes{_mm512_unpacklo_ps(a, b)}, Lanes{_mm512_unpackhi_ps(a, b)});
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512d a = _mm512_castps_pd(pairs[2 * i].v), b = _mm512_castps_pd(pairs[2 * i + 1].v);
+    fours[i] =
+        combine(Lanes{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))}, Lanes{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
+  }
+  const auto cross = [&](Lanes a, Lanes b) {
+    return combine(Lanes{_mm512_shuffle_f32x4(a.v, b.v, 0x88)}, Lanes{_mm512_shuffle_f32x4(a.v, b.v, 0xdd)});
+  };
+  for (int i = 0; i < 2; ++i) eights[i] = cross(fours[2 * i], fours[2 * i + 1]);
+  return cross(eights[0], eights[1]);
+}
+
+// Weights of all vectors of a tile in a partition that starts at token `start`.
+template <class Cache>
+void tile_softmax(const AttentionArgs& a, const QueryRows& tile, int32_t start, float* scores, const Scales& scales,
+                  int first, int last, const State& result) {
+  const int group = a.num_heads / a.layer->shape.num_kv_heads;
+  const bool is_plain = has_plain_scores<Cache>(a);
+  // f(vector, what it sees) -> lanes, of which one number is made
+  const auto each = [&](float* numbers, auto&& combine, auto&& f) {
+    Lanes lanes[kLanes];
+    int m = 0;
+    for (int row = 0; row < tile.rows; ++row) {
+      const int32_t position = tile.first_position + row;
+      const int32_t low = a.window > 0 && position - a.window + 1 > start ? position - a.window + 1 - start : 0;
+      const int32_t high = position + 1 - start < kPartition ? position + 1 - start : kPartition;
+      for (int g = 0; g < group; ++g, ++m) {
+        lanes[m % kLanes] = f(m, TileRow{scores + int64_t{m} * kScoreStride, low, high});
+        if (m % kLanes == kLanes - 1) store(numbers + m - (kLanes - 1), combine_rows(lanes, combine));
+      }
+    }
+    if (m % kLanes == 0) return;
+    for (int i = m % kLanes; i < kLanes; ++i) lanes[i] = set1(0.0f);
+    store(numbers + m / kLanes * kLanes, combine_rows(lanes, combine));  // room for whole vectors
+  };
+  // maxima of all rows first: weights of a row need not wait for its own
+  each(
+      result.max, [](Lanes x, Lanes y) { return max(x, y); },
+      [&](int, const TileRow& row) { return tile_row_max<Cache>(a, row, scales, is_plain); });
+  const float factor = is_plain ? a.scale : 1.0f;
+  each(
+      result.sum, [](Lanes x, Lanes y) { return x + y; },
+      [&](int m, const TileRow& row) {
+        return tile_row_weights<Cache>(row, scales, result.max[m], factor, first, last);
+      });
+  for (int m = 0; m < tile.vectors; m += kLanes) store(result.max + m, load(result.max + m) * set1(factor));
+}
+
+}  // namespace ov
+
+#endif
