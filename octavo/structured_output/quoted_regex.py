@@ -80,7 +80,7 @@ def spelled(text: str) -> str:
 def _quoted_piece(found: re.Match[str], dot_is_all: bool) -> str:
     code = found["braced"] or found["wide"] or found["two"] or found["four"]
     if code:
-        return _quoted_character(chr(int(code, 16)), found[0])
+        return _quoted_character(_character(code), found[0])
     if found["category"]:
         _check_category(found)
         return found[0]
@@ -89,9 +89,18 @@ def _quoted_piece(found: re.Match[str], dot_is_all: bool) -> str:
         if escaped in _CLASSES:
             return _quoted_class(f"[{found[0]}]")
         return _quoted_character(_CONTROLS.get(escaped, escaped), found[0])
+    if found[0] == "\\":
+        raise RegexError("a backslash stands at the end")
     if found[0] == ".":
         return _one_of(_PLAIN, [c for c in SPECIAL if dot_is_all or c != "\n"])
     return _quoted_character(found[0], found[0])
+
+
+def _character(code: str) -> str:
+    number = int(code, 16)
+    if number > 0x10FFFF:
+        raise RegexError(f"there is no character {code}")
+    return chr(number)
 
 
 def _quoted_character(character: str, written: str) -> str:
@@ -142,7 +151,7 @@ def _class_of_python(text: str) -> re.Pattern[str]:
         assert piece is not None
         code = piece["braced"] or piece["wide"] or piece["two"] or piece["four"]
         if code:
-            return re.escape(chr(int(code, 16)))
+            return re.escape(_character(code))
         if piece["category"]:
             _check_category(piece)
             return ""

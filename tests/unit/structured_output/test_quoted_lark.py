@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from octavo.messages.grammar import Grammar
 from octavo.structured_output.quoted_lark import LarkError, quoted_lark, regex_as_lark
@@ -92,6 +96,12 @@ def test_what_cannot_stand_in_another_grammar_is_refused(text: str, words: str) 
     with pytest.raises(LarkError) as caught:
         quoted_lark(text, "t1_")
     assert words in str(caught.value)
+
+
+@given(st.text(st.sampled_from('startAb:|"/\\[]()%~.\n #ijson<>@0'), max_size=40))
+def test_no_text_breaks_the_conversion(text: str) -> None:
+    with contextlib.suppress(LarkError):
+        quoted_lark(f"start: {text}", "t1_")
 
 
 def test_a_terminal_that_becomes_too_large_is_refused() -> None:

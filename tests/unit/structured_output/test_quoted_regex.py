@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -82,6 +83,12 @@ def test_any_text_is_matched_by_dots(text: str) -> None:
     assert json.loads(f'"{spelled(text)}"') == text
 
 
+@given(st.text(st.sampled_from(r'ab\[]^-.*+?(){}|"0x1udswpLPi:&n'), max_size=12))
+def test_no_expression_breaks_the_conversion(pattern: str) -> None:
+    with contextlib.suppress(RegexError):
+        quoted_regex(pattern)
+
+
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
@@ -93,6 +100,9 @@ def test_any_text_is_matched_by_dots(text: str) -> None:
         (r"\p{Cyrillic}", "not supported"),
         ("(?x: a )", "flags"),
         ("[z-a]", "cannot be read"),
+        ("a\\", "at the end"),
+        (r"\x{110000}", "no character"),
+        (r"[\u{ffffff}]", "no character"),
     ],
 )
 def test_what_is_not_known_is_refused(pattern: str, words: str) -> None:
