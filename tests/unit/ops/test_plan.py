@@ -121,13 +121,13 @@ def test_fusion_and_shared_memory_change_no_bit(
     assert alone(make_rig(kind, dtype, options=options), "a", 30, 4) == expected
 
 
-def test_a_layer_is_nine_instructions_when_fused_and_twenty_when_not(
+def test_a_layer_is_eight_instructions_when_fused_and_twenty_when_not(
     make_rig: Callable[..., WorkerRig],
 ) -> None:
     plain = make_rig(GGMLType.Q4_1, "auto", options=PlanOptions(is_fused=False))
     fused = make_rig(GGMLType.Q4_1, "auto")
     layers = 2
-    assert len(plan_of(fused).program.forward) == 1 + layers * 9 + 2
+    assert len(plan_of(fused).program.forward) == 1 + layers * 8 + 2
     assert len(plan_of(plain).program.forward) == 1 + layers * 20 + 3
 
 
