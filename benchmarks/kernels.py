@@ -7,7 +7,7 @@ model does. Every figure is the best of many short runs, and quantising the acti
 it.
 
     python benchmarks/kernels.py [--isa avx2] [--kinds Q4_1 Q8_0] [--rows 1 8 32 512]
-        [--shape 1536 576] [--megabytes 96] [--threads 2] [--json FILE]
+        [--shape 1536 576] [--megabytes 96] [--threads 2] [--prompts] [--json FILE]
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import numpy as np
 from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.ops.library import Library, NativeWeight, ThreadPool, load_library
+from octavo.ops.program import ElementType
 
 KINDS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "BF16", "F32")
 
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--shape", nargs=2, type=int, default=[1536, 768], metavar=("N", "K"))
     parser.add_argument("--megabytes", type=int, default=96, help="weights walked over in all")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--prompts", action="store_true", help="rows are tokens of prompts")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
 
@@ -50,7 +52,10 @@ def main() -> None:
     for kind in args.kinds:
         for row in measure_kind(library, pool, GGMLType[kind], args):
             bf16 = "tile_bf16_gops" if library.isa == "amx" else "bf16_gops"
-            operation = {"BF16": bf16, "F32": "f32_gops"}.get(kind, "int8_gops")
+            read_as = library.input_type(GGMLType[kind], is_prompt=args.prompts)
+            operation = {ElementType.BF16: bf16, ElementType.F32: "f32_gops"}.get(
+                ElementType(read_as), "int8_gops"
+            )
             peak = peaks.get(operation, peaks["f32_gops"])
             compute, read = row["gops"] / peak, row["gbs"] / peaks["read_gbs"]
             results.append({"kind": kind, **row, "of_peak": compute, "of_read": read})
@@ -90,8 +95,8 @@ def measure_kind(
     results = []
     for rows in args.rows:
         x = np.random.default_rng(1).standard_normal((rows, k)).astype(np.float32)
-        out = np.empty((rows, n), np.float32)
-        seconds = best_seconds(library, pool, weights, x, out)
+        out = aligned_rows(rows, n)
+        seconds = best_seconds(library, pool, weights, x, out, is_prompt=args.prompts)
         results.append(
             {
                 "rows": rows,
@@ -110,6 +115,8 @@ def best_seconds(
     weights: list[NativeWeight],
     x: np.ndarray,
     out: np.ndarray,
+    *,
+    is_prompt: bool,
 ) -> float:
     """Seconds of one call, averaged over a walk through the weights; the best of several walks."""
     outs = (ctypes.c_void_p * 1)(out.ctypes.data)
@@ -122,10 +129,18 @@ def best_seconds(
         start = time.perf_counter()
         for i in range(count):
             handle = handles[(first + i) % len(handles)]
-            library.ov_linear(pool.handle, 1, handle, 0, len(x), x.ctypes.data, outs)
+            library.ov_linear(pool.handle, 1, handle, is_prompt, len(x), x.ctypes.data, outs)
         best = min(best, (time.perf_counter() - start) / count)
         first += count
     return best
+
+
+def aligned_rows(rows: int, cols: int) -> np.ndarray:
+    """f32 [rows, cols] on a cache line's border, as buffers of plans are: numpy's are not, and each
+    row of a tile would be stored in two lines."""
+    memory = np.zeros(rows * cols + 16, np.float32)
+    first = -memory.ctypes.data % 64 // 4
+    return memory[first : first + rows * cols].reshape(rows, cols)
 
 
 def random_tensor(kind: GGMLType, n: int, k: int) -> StoredTensor:

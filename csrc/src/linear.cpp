@@ -17,7 +17,7 @@ int linear_input_type(int kind, bool is_prompt) {
 namespace {
 
 // Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
-constexpr int64_t kRowBlock = 128, kPromptRowBlock = 512;
+constexpr int64_t kRowBlock = 128, kPromptRowBlock = 512, kPromptBlockBytes = int64_t{1} << 20;
 constexpr int64_t kTileStep = 2;  // kernels take tiles in pairs
 static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && kTileStep % kFloatTiles == 0);
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
@@ -68,7 +68,11 @@ struct Cut {
 
   Cut(const ov_weight* const* w, int num, int64_t rows, bool is_prompt, int threads) : num_segments(num) {
     // nearly equal blocks that begin at multiples of kRowStep
-    const int64_t limit = is_prompt ? kPromptRowBlock : kRowBlock;
+    int64_t limit = kRowBlock;
+    if (is_prompt) {
+      const int64_t fits = kPromptBlockBytes / (2 * w[0]->k);
+      limit = fits < kRowBlock ? kRowBlock : fits < kPromptRowBlock ? fits : kPromptRowBlock;
+    }
     block_rows = round_up(ceil_div(rows, ceil_div(rows, limit)), kRowStep);
     row_blocks = ceil_div(rows, block_rows);
     int64_t total_tiles = 0;

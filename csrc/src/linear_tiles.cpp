@@ -197,6 +197,7 @@ void expanded_units(const LinearBlock& b, Store&& store) {
                          OV_INLINED { multiply_two(in, b.in_stride, operands, sums, [] {}); };
     multiply_rows(b, units.tile(u), operands, registers, store, [] {}, few);
   }
+  store.flush();
 }
 
 template <class Store>
@@ -218,6 +219,7 @@ void packed_units(const LinearBlock& b, Store&& store) {
     };
     multiply_rows(b, units.tile(u), operands, registers, store, [&]() OV_INLINED { next.ask(); }, few);
   }
+  store.flush();
 }
 
 // run(store) with the store that the block needs.
@@ -225,11 +227,12 @@ template <class Run>
 void with_store(const LinearBlock& b, Run&& run) {
   const LinearSegment& s = *b.segment;
   if (b.gate)
-    with_act(b.gate->act, [&](auto f) { run(MadeStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f})); });
+    with_act(b.gate->act,
+             [&](auto f) { run(DeferredStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f})); });
   else if (!s.bias && !s.residual && b.tiles % 2 == 0 && (b.first_tile + b.tiles) * kTileColumns <= s.weight->n)
     run(DirectStore(s));
   else
-    run(MadeStore<AddedRows>(AddedRows(s)));
+    run(DeferredStore<AddedRows>(AddedRows(s)));
 }
 
 }  // namespace

@@ -2,8 +2,10 @@
 //
 // A store has
 //   begin(tile, row, rows)  a part begins; returns where its sums go
-//   beside()                called once per step of a part
+//   beside()                called once per step of a part: a slice of what is left of the part before
 //   end()                   the sums have been stored
+//   flush()                 finishes the last part
+// Tile products leave the vector units idle; but what stands between two products makes them wait.
 // Present where the level has tile registers. Knows nothing of: operands, threads.
 #pragma once
 
@@ -40,6 +42,7 @@ class DirectStore {
     for (int i = 0; i < 2 && left_ > 0; ++i, --left_, asked_ += s_.out_stride) ask_to_write(asked_, 4 * kPartColumns);
   }
   OV_ALWAYS_INLINE void end() {}
+  void flush() {}
 
  private:
   const LinearSegment& s_;
@@ -47,30 +50,50 @@ class DirectStore {
   int64_t left_ = 0;
 };
 
-// Sums in memory of the thread, of which `Rows` makes rows of output.
+// Two buffers of sums, used in turn; `Rows` makes rows of output of one, in slices, while the products of the next part
+// fill the other.
 template <class Rows>
-class MadeStore {
+class DeferredStore {
  public:
-  explicit MadeStore(const Rows& rows) : rows_(rows) {}
+  explicit DeferredStore(const Rows& rows) : rows_(rows) {}
   OV_ALWAYS_INLINE Sums begin(int64_t tile, int64_t row, int64_t rows) {
-    tile_ = tile;
-    row_ = row;
-    count_ = rows;
+    now_ = {tile, row, rows};
     asked_ = 0;
-    return {sums_, 4 * kPartColumns, (rows + 1) / 2};
+    return {sums_[current_], 4 * kPartColumns, (rows + 1) / 2};
   }
   OV_ALWAYS_INLINE void beside() {
-    for (int i = 0; i < 2 && asked_ < count_; ++i) rows_.ask(tile_, row_ + asked_++);
+    for (int i = 0; i < 2; ++i) {
+      if (asked_ < now_.rows) rows_.ask(now_.tile, now_.row + asked_++);
+      if (made_ < before_.rows) make();
+    }
   }
   OV_ALWAYS_INLINE void end() {
-    for (int64_t r = 0; r < count_; ++r)
-      rows_.make(tile_, row_ + r, reinterpret_cast<const float*>(sums_ + r * 4 * kPartColumns));
+    while (made_ < before_.rows) make();
+    before_ = now_;
+    made_ = 0;
+    current_ ^= 1;
+  }
+  void flush() {
+    now_ = {};
+    end();
   }
 
  private:
-  alignas(64) char sums_[kPartRows * 4 * kPartColumns];
+  struct Part {
+    int64_t tile = 0, row = 0, rows = 0;
+  };
+
+  OV_ALWAYS_INLINE void make() {
+    rows_.make(before_.tile, before_.row + made_,
+               reinterpret_cast<const float*>(sums_[current_ ^ 1] + made_ * 4 * kPartColumns));
+    ++made_;
+  }
+
+  alignas(64) char sums_[2][kPartRows * 4 * kPartColumns];
   Rows rows_;
-  int64_t tile_ = 0, row_ = 0, count_ = 0, asked_ = 0;
+  Part now_, before_;
+  int64_t asked_ = 0, made_ = 0;
+  int current_ = 0;
 };
 
 // Two column tiles + bias + residual, as far as there are columns.
@@ -79,6 +102,10 @@ class AddedRows {
   explicit AddedRows(const LinearSegment& s) : s_(s) {}
   OV_ALWAYS_INLINE void ask(int64_t tile, int64_t row) const {
     ask_to_write(reinterpret_cast<char*>(s_.out + tile * kTileColumns) + row * s_.out_stride, 4 * kPartColumns);
+    if (!s_.residual || s_.residual == s_.out) return;
+    const float* const residual = at(s_.residual, row * s_.residual_stride) + tile * kTileColumns;
+    __builtin_prefetch(residual);
+    __builtin_prefetch(residual + kLanes);
   }
   OV_ALWAYS_INLINE void make(int64_t tile, int64_t row, const float* sums) const {
     for (int64_t first = tile * kTileColumns; first < (tile + 2) * kTileColumns; first += kLanes, sums += kLanes) {
