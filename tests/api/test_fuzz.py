@@ -123,6 +123,9 @@ def parts() -> st.SearchStrategy[Any]:
 
 
 def messages() -> st.SearchStrategy[Any]:
+    custom = st.fixed_dictionaries(
+        {"type": st.just("custom")}, optional={"custom": st.one_of(st.just({"name": "f"}), hostile)}
+    )
     call = st.fixed_dictionaries(
         {"function": st.fixed_dictionaries({"name": st.just("f")}, optional={"arguments": hostile})}
     )
@@ -135,7 +138,7 @@ def messages() -> st.SearchStrategy[Any]:
         optional={
             "content": st.one_of(st.text(max_size=9), st.lists(parts(), max_size=3), hostile),
             "name": hostile,
-            "tool_calls": st.one_of(st.lists(call, max_size=2), hostile),
+            "tool_calls": st.one_of(st.lists(st.one_of(call, custom), max_size=2), hostile),
             "reasoning": hostile,
             "reasoning_content": hostile,
         },
@@ -152,12 +155,42 @@ def tools() -> st.SearchStrategy[Any]:
         optional={"parameters": schema, "strict": st.one_of(st.booleans(), hostile)},
     )
     tool = st.fixed_dictionaries({"function": st.one_of(function, function, hostile)})
-    return st.lists(st.one_of(tool, tool, tool, hostile), max_size=3)
+    definition = st.text('ab:|"/\\[]()~. \nstartA', max_size=12).map(lambda text: f"start: {text}")
+    grammar = st.fixed_dictionaries(
+        {
+            "syntax": st.one_of(st.sampled_from(["lark", "regex"]), hostile),
+            "definition": st.one_of(definition, hostile),
+        }
+    )
+    form = st.fixed_dictionaries(
+        {"type": st.sampled_from(["grammar", "text"])}, optional={"grammar": grammar}
+    )
+    custom = st.fixed_dictionaries(
+        {
+            "type": st.just("custom"),
+            "custom": st.fixed_dictionaries(
+                {"name": st.sampled_from(["f", "g", "h"])},
+                optional={"format": st.one_of(form, form, hostile), "description": hostile},
+            ),
+        }
+    )
+    return st.lists(st.one_of(tool, tool, tool, custom, custom, hostile), max_size=3)
 
 
 def choices() -> st.SearchStrategy[Any]:
     named = st.fixed_dictionaries({"function": st.fixed_dictionaries({"name": st.just("f")})})
-    return st.one_of(st.sampled_from(["auto", "none", "required", None]), named, hostile)
+    custom = st.fixed_dictionaries({"type": st.just("custom"), "custom": st.just({"name": "f"})})
+    some = st.fixed_dictionaries(
+        {
+            "mode": st.one_of(st.sampled_from(["auto", "required"]), hostile),
+            "tools": st.one_of(st.lists(st.one_of(named, custom), max_size=2), hostile),
+        }
+    )
+    allowed = st.fixed_dictionaries(
+        {"type": st.just("allowed_tools"), "allowed_tools": st.one_of(some, some, hostile)}
+    )
+    words = st.sampled_from(["auto", "none", "required", None])
+    return st.one_of(words, named, custom, allowed, hostile)
 
 
 def prompts() -> st.SearchStrategy[Any]:
