@@ -48,12 +48,14 @@ void finish(const AttentionArgs& a, const QueryRows& tile, const State& total) {
       factor = vexp(before - top);
       sum = fma(sum, factor, vexp(sink - top));
     }
-    factor = factor / sum;
     const float* o = total.out + int64_t{m} * padded_v(s);
     float* y = a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
-    int d = 0;
-    for (; d + kLanes <= s.v_dim; d += kLanes) store(y + d, load(o + d) * factor);
-    if (d < s.v_dim) store_part(y + d, load(o + d) * factor, s.v_dim - d);
+    for (int d = 0; d < s.v_dim; d += kLanes) {
+      const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
+      Lanes x = load(o + d);
+      if (a.sinks) x = x * factor;
+      store_part(y + d, x / sum, n);
+    }
   }
 }
 

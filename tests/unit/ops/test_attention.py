@@ -372,6 +372,22 @@ def test_bits_do_not_depend_on_chunks_company_or_threads(isa: str, kv_dtype: str
             np.testing.assert_array_equal(values, expected)
 
 
+@each_isa
+@each_cache
+@pytest.mark.parametrize("dims", [(64, 64), (40, 24)])
+def test_runs_of_every_length_leave_the_cache_of_one_step(
+    isa: str, kv_dtype: str, dims: tuple[int, int]
+) -> None:
+    """Few tokens are written word by word, more of a sub-block as whole lines."""
+    shape = Shape(heads=2, kv_heads=2, k_dim=dims[0], v_dim=dims[1])
+    lengths = [*range(1, 17), 5, 11, 16, 16]
+    sequences = [sequence(shape, sum(lengths) + 1, 0)]
+    options = {"isa": isa, "kv_dtype": kv_dtype, "num_threads": 2}
+    (whole_step,) = attend(shape, sequences, whole(sequences), **options)
+    (parts,) = attend(shape, sequences, [[(0, n)] for n in (*lengths, 1)], **options)
+    np.testing.assert_array_equal(parts, whole_step)
+
+
 @each_cache
 @pytest.mark.parametrize("isa", ISAS[:1])
 def test_a_decode_row_split_over_more_partitions_than_fit_at_once(isa: str, kv_dtype: str) -> None:
