@@ -338,10 +338,8 @@ class Library:
         return outputs
 
     def input_type(self, kind: GGMLType, *, is_prompt: bool) -> int:
-        """How the input of a weight of this kind is prepared (`ElementType`), for tokens of prompts
-        or generated ones."""
-        code: int = self._dll.ov_input_type(kind, is_prompt)
-        return code
+        """How the input of a weight of this kind is prepared: an `ElementType`."""
+        return int(self._dll.ov_input_type(kind, is_prompt))
 
     def convert(
         self, source_type: GGMLType, data: memoryview | bytes, count: int
