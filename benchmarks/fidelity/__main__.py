@@ -23,7 +23,7 @@ from benchmarks.fidelity.files import MODELS, CheckpointFile, checkpoint_files
 from benchmarks.fidelity.llama_cpp import llama_perplexity
 from benchmarks.fidelity.measure import NUM_GREEDY_TOKENS, Measurement, measure
 from benchmarks.fidelity.report import Part, Row, merge_json, write_markdown
-from benchmarks.fidelity.routes import REFERENCE, Route, open_llm
+from benchmarks.fidelity.routes import REFERENCE, Route, open_llm, reads_prompts_in_bfloat16
 from benchmarks.fidelity.scores import compare
 from octavo import __version__
 from octavo.config.flags.table import BY_FIELD
@@ -72,13 +72,16 @@ def main() -> None:
 
 def routes_of(file: CheckpointFile, backends: Sequence[str]) -> list[Route]:
     """The reference first, then every other way this build can compute the file."""
+    as_stored = [Route("native", "auto")]
+    if reads_prompts_in_bfloat16():
+        as_stored.append(Route("native", "auto", prompt_dtype="int8"))
     if file.is_gguf and file.is_made:
-        return [REFERENCE, Route("native", "auto")]
+        return [REFERENCE, *as_stored]
     routes = [REFERENCE, Route("native", "bfloat16")]
     if file.is_gguf:
         supported = BY_FIELD["kv_cache_dtype"].supported or ()
         caches = [name for name in NARROW_CACHES if name in supported]
-        routes += [Route("native", "auto"), *(Route("native", "auto", name) for name in caches)]
+        routes += [*as_stored, *(Route("native", "auto", name) for name in caches)]
     if "torch" in backends:
         routes += [Route("torch", "float32"), Route("torch", "bfloat16")]
     return routes
@@ -126,7 +129,9 @@ def measure_file(
 def described(route: Route) -> str:
     """The arithmetic in words."""
     if route.dtype == "auto":
-        return f"{route.backend}, as stored, int8 activations"
+        is_int8 = route.prompt_dtype == "int8" or not reads_prompts_in_bfloat16()
+        how = "int8 activations" if is_int8 else "bfloat16 prompts"
+        return f"{route.backend}, as stored, {how}"
     return f"{route.backend}, {route.dtype}"
 
 

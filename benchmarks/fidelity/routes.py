@@ -14,6 +14,9 @@ from octavo.config.args import EngineArgs
 from octavo.envs import read_environ
 from octavo.launch.engine_config import find_engine_config
 from octavo.launch.offline import engine_of
+from octavo.ops.ggml_type import GGMLType
+from octavo.ops.library import load_library
+from octavo.ops.program import ElementType
 
 #: any name but "cpu" takes the op set of `octavo/ops/torch.py`; to PyTorch this is the CPU
 TORCH_ON_CPU = "cpu:0"
@@ -27,17 +30,30 @@ class Route:
         backend: "native" (the CPU library) or "torch" (the op set in eager PyTorch, on the CPU).
         dtype: as `--dtype`.
         kv_cache_dtype: as `--kv-cache-dtype`.
+        prompt_dtype: as `--prompt-dtype`. What is scored are prompts: "int8" shows what generated
+            tokens are computed in where prompts have an arithmetic of their own.
     """
 
     backend: str
     dtype: str
     kv_cache_dtype: str = "auto"
+    prompt_dtype: str = "auto"
 
     @property
     def name(self) -> str:
-        """`backend/dtype`, and the cache's type where it was chosen."""
+        """`backend/dtype`, and the types of cache and prompts where they were chosen."""
         parts = [self.backend, self.dtype]
-        return "/".join(parts if self.kv_cache_dtype == "auto" else [*parts, self.kv_cache_dtype])
+        if self.kv_cache_dtype != "auto":
+            parts.append(self.kv_cache_dtype)
+        if self.prompt_dtype != "auto":
+            parts.append(f"{self.prompt_dtype}-prompts")
+        return "/".join(parts)
+
+
+def reads_prompts_in_bfloat16() -> bool:
+    """True if quantised weights read prompts in bfloat16 on this machine, where nobody asks for
+    anything else."""
+    return load_library(None).input_type(GGMLType.Q8_0, is_prompt=True) == ElementType.BF16
 
 
 #: what all others are compared with
@@ -55,7 +71,11 @@ def open_llm(model: str, route: Route, **options: object) -> LLM:
         ConfigError: this build has no such route for the model.
     """
     args = EngineArgs(
-        model=model, dtype=route.dtype, kv_cache_dtype=route.kv_cache_dtype, **options
+        model=model,
+        dtype=route.dtype,
+        kv_cache_dtype=route.kv_cache_dtype,
+        prompt_dtype=route.prompt_dtype,
+        **options,
     )
     config = find_engine_config(args, read_environ())
     if route.backend == "torch":

@@ -85,6 +85,7 @@ class EngineArgs(_Options):
     tokenizer: str | None = None
     tokenizer_mode: str = "auto"
     dtype: str = "auto"
+    prompt_dtype: str = "auto"
     seed: int = 0
     max_model_len: int | None = None  # -1: auto
     revision: str | None = None

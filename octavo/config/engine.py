@@ -27,6 +27,8 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     hf_config: dict[str, object]  # config.json as read, or the same keys derived from GGUF metadata
     # auto, float32, bfloat16: how weights are computed with (auto on GGUF: the stored kind)
     dtype: str
+    # auto, int8, bfloat16: what quantised weights read tokens of prompts in (auto: by the device)
+    prompt_dtype: str = "auto"
     vocab_size: int
     max_model_len: int
     # a given window that does not fit is an error, a derived one is lowered

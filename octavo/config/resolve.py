@@ -24,7 +24,7 @@ from octavo.config.facts import CheckpointFacts, DeviceFacts
 from octavo.config.rules.budgets import choose_budgets
 from octavo.config.rules.chat_template import read_chat_template
 from octavo.config.rules.choice import Choice, T
-from octavo.config.rules.dtype import choose_dtype
+from octavo.config.rules.dtype import choose_dtype, choose_prompt_dtype
 from octavo.config.rules.executor import choose_executor
 from octavo.config.rules.kv_cache import (
     check_block_size,
@@ -175,6 +175,14 @@ def _model(
             allow_long=env.allow_long_max_model_len,
         )
     )
+    dtype = notes.take(
+        choose_dtype(
+            args.dtype,
+            checkpoint_format=checkpoint.format,
+            checkpoint_dtype=checkpoint.torch_dtype,
+            isa=args.isa or device.isa,
+        )
+    )
     return ModelConfig(
         model=args.model or checkpoint.path,
         served_model_names=choose_served_names(
@@ -185,14 +193,8 @@ def _model(
         tokenizer_path=tokenizer_path or checkpoint.path,
         architecture=_architecture(checkpoint, hf_config, args),
         hf_config=hf_config,
-        dtype=notes.take(
-            choose_dtype(
-                args.dtype,
-                checkpoint_format=checkpoint.format,
-                checkpoint_dtype=checkpoint.torch_dtype,
-                isa=args.isa or device.isa,
-            )
-        ),
+        dtype=dtype,
+        prompt_dtype=notes.take(choose_prompt_dtype(args.prompt_dtype, dtype=dtype)),
         vocab_size=checkpoint.vocab_size,
         max_model_len=window.max_model_len,
         max_model_len_is_given=window.is_given,

@@ -143,7 +143,8 @@ class Admission:
         remaining = request.num_tokens - hit.num_tokens
         if remaining > step.token_budget and not self._config.enable_chunked_prefill and step:
             return None
-        num_tokens = step.chunk(min(remaining, max_chunk), hit.num_tokens)
+        most = min(remaining, max_chunk, request.num_tokens_of_kind(hit.num_tokens))
+        num_tokens = step.chunk(most, hit.num_tokens)
         if not num_tokens:
             return None
         later = 0

@@ -65,6 +65,7 @@ class KVCacheManager:
     ) -> None:
         self.block_size = config.block_size
         self.enable_caching = enable_caching
+        self._tells_prompts_apart = config.tells_prompts_apart
         self._hasher = hasher or Sha256Hasher()
         self._events = events or NoKVEvents()
         self._pool = BlockPool(config.num_blocks, self._events)
@@ -257,8 +258,14 @@ class KVCacheManager:
         if have < num_blocks:
             parent = hashes[-1] if hashes else None
             tokens = request.all_token_ids[have * self.block_size : num_blocks * self.block_size]
-            scope = request.prefix_scope
-            hashes.extend(self._hasher.hash_blocks(scope, parent, tokens, self.block_size))
+            first_generated = None
+            if self._tells_prompts_apart:
+                first_generated = request.num_prompt_tokens - have * self.block_size
+            hashes.extend(
+                self._hasher.hash_blocks(
+                    request.prefix_scope, parent, tokens, self.block_size, first_generated
+                )
+            )
 
     def _find_blocks(
         self, hashes: list[bytes], group: int, max_blocks: int, window: int | None

@@ -106,7 +106,14 @@ def plan_kv_cache(
     blocks_per_window = layout.blocks_for(window)
     max_concurrency = (num_blocks - 1) / blocks_per_window
     return KVCachePlan(
-        config=KVCacheConfig(num_blocks, cache.block_size, bytes_per_block, groups, window),
+        config=KVCacheConfig(
+            num_blocks,
+            cache.block_size,
+            bytes_per_block,
+            groups,
+            window,
+            any(spec.tells_prompts_apart for spec in specs),
+        ),
         max_model_len=window,
         size_tokens=(
             (num_blocks - 1) * cache.block_size

@@ -98,6 +98,7 @@ class KVEventLog:
     ) -> None:
         self._publisher = publisher
         self._block_size = config.block_size
+        self._tells_prompts_apart = config.tells_prompts_apart
         self._windows = [group.sliding_window for group in config.groups]
         self._rank = rank
         self._use_int_hashes = use_int_hashes
@@ -117,7 +118,7 @@ class KVEventLog:
                     lora_id=None if adapter is None else adapter.id,
                     medium=MEDIUM,
                     lora_name=None if adapter is None else adapter.name,
-                    extra_keys=[_extra_keys(request, index) for index in range(first, end)],
+                    extra_keys=[self._extra_keys(request, index) for index in range(first, end)],
                     group_idx=group,
                     kv_cache_spec_kind="full_attention" if window is None else "sliding_window",
                     kv_cache_spec_sliding_window=window,
@@ -147,6 +148,18 @@ class KVEventLog:
             except Exception:  # who listens is no reason for requests to end
                 logger.exception("KV events: a batch of %d events is lost.", len(events))
 
+    def _extra_keys(self, request: Request, index: int) -> tuple[str, ...] | None:
+        """What the hash of a block covers besides tokens, as vLLM shows it outside."""
+        scope = request.prefix_scope
+        keys = [] if scope.adapter is None else [scope.adapter[0]]
+        if scope.cache_salt is not None and index == 0:
+            keys.append(scope.cache_salt)
+        if self._tells_prompts_apart:
+            first_generated = request.num_prompt_tokens - index * self._block_size
+            if 0 <= first_generated < self._block_size:
+                keys.append(f"generated:{first_generated}")
+        return tuple(keys) or None
+
     def _external(self, block_hash: bytes) -> ExternalHash:
         return int.from_bytes(block_hash[-8:], "big") if self._use_int_hashes else block_hash
 
@@ -172,15 +185,6 @@ def bound_source(
     return msgspec.structs.replace(
         config, endpoint=publisher.endpoint, replay_endpoint=publisher.replay_endpoint
     )
-
-
-def _extra_keys(request: Request, index: int) -> tuple[str, ...] | None:
-    """What the hash of a block covers besides tokens, as vLLM shows it outside."""
-    scope = request.prefix_scope
-    keys = [] if scope.adapter is None else [scope.adapter[0]]
-    if scope.cache_salt is not None and index == 0:
-        keys.append(scope.cache_salt)
-    return tuple(keys) or None
 
 
 def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int]]:

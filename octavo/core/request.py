@@ -125,6 +125,12 @@ class Request:
         """Generated tokens known so far."""
         return len(self.all_token_ids) - self.num_prompt_tokens
 
+    def num_tokens_of_kind(self, num_computed: int) -> int:
+        """Most tokens from position `num_computed` on that a step may take together: those of the
+        prompt or, behind it, generated ones."""
+        left = self.num_prompt_tokens - num_computed
+        return left if left > 0 else self.max_num_tokens
+
     @property
     def is_finished(self) -> bool:
         """True once the request has ended, for whatever reason."""

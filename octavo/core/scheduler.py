@@ -3,9 +3,12 @@
 There are no prefill and decode phases: every request has `num_computed_tokens`, which chases the
 number of its tokens; a step hands out one budget of tokens, first to running requests in their
 order, then to waiting ones. Chunked prefill, prefix hits, decoding and resuming after preemption
-are all this one rule. If blocks run out, the last request in (fcfs) or the worst (priority) is
-preempted: it loses its blocks and starts again when its turn comes, before all that came after it,
-finding in the prefix cache what nobody took.
+are all this one rule. Only a resumed request has tokens of both kinds ahead, prompt and generated:
+as they may be computed differently, a step takes those of one kind.
+
+If blocks run out, the last request in (fcfs) or the worst (priority) is preempted: it loses its
+blocks and starts again when its turn comes, before all that came after it, finding in the prefix
+cache what nobody took.
 
 Called by: `octavo/core/engine_core.py`. Uses: `admission.py`, `kv_cache_manager.py`,
 `scheduled_step.py`, `stop_check.py`, `request_outputs.py`. Runs in: EngineCore.
@@ -198,7 +201,8 @@ class Scheduler:
                 continue
             num_tokens = len(request.all_token_ids) + pending - computed
             if num_tokens > 1:  # most of the time it is one
-                num_tokens = step.chunk(min(num_tokens, cap), computed)
+                most = min(num_tokens, cap, request.num_tokens_of_kind(computed))
+                num_tokens = step.chunk(most, computed)
                 if not num_tokens:
                     index += 1
                     continue

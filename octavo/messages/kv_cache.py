@@ -9,7 +9,11 @@ import msgspec
 
 
 class KVCacheSpec(msgspec.Struct, frozen=True, array_like=True):
-    """KV need of one attention layer. `sliding_window` is None for full attention."""
+    """KV need of one attention layer. `sliding_window` is None for full attention.
+
+    `tells_prompts_apart`: K and V of a generated token are not those of the same token in a prompt,
+    because the two are computed in different ways.
+    """
 
     layer: int
     num_kv_heads: int
@@ -17,6 +21,7 @@ class KVCacheSpec(msgspec.Struct, frozen=True, array_like=True):
     v_head_dim: int
     dtype: str  # a key of DTYPE_BYTES
     sliding_window: int | None = None
+    tells_prompts_apart: bool = False
 
     def bytes_per_token(self) -> int:
         """Bytes of K and V of one token in this layer, scales included."""
@@ -40,6 +45,7 @@ class KVCacheConfig(msgspec.Struct, frozen=True, array_like=True):
     bytes_per_block: int
     groups: list[KVCacheGroup]
     max_model_len: int | None = None  # the window, which memory may have lowered; None: the model's
+    tells_prompts_apart: bool = False  # see `KVCacheSpec`: such tokens do not share blocks
 
 
 class MemoryReport(msgspec.Struct, frozen=True, array_like=True):

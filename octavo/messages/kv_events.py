@@ -24,7 +24,8 @@ class BlockStored(msgspec.Struct, tag=True, omit_defaults=True, gc=False):
 
     `token_ids` are the `len(block_hashes) * block_size` tokens of the blocks; `parent_block_hash`
     is the name of the block before the first, None at a prompt's beginning. `extra_keys` has an
-    entry per block: what its hash covers besides tokens (adapter name, cache salt), or None.
+    entry per block: what its hash covers besides tokens (adapter name, cache salt, `generated:n`
+    where tokens from place n on were generated and that makes a difference), or None.
     """
 
     block_hashes: list[ExternalHash]

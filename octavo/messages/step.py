@@ -29,6 +29,7 @@ class NewRequestData(msgspec.Struct, array_like=True, gc=False):
 
 class SchedulerOutput(msgspec.Struct, array_like=True):
     """One step. A request samples a token iff its scheduled tokens reach the end of what it has.
+    Its scheduled tokens are all of its prompt or all generated.
 
     `finished_request_ids` come first: a request that was preempted and is resumed is in both lists.
     """

@@ -129,6 +129,12 @@ class Backend(Protocol):
         ...
 
     @property
+    def tells_prompts_apart(self) -> bool:
+        """True if prompt tokens and generated ones are computed in different ways, known once the
+        weights are packed (`StepArrays.num_generated`)."""
+        ...
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of all weights packed so far."""
         ...

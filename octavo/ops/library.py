@@ -338,7 +338,7 @@ class Library:
         return outputs
 
     def input_type(self, kind: GGMLType, *, is_prompt: bool) -> int:
-        """How the input of a weight of this kind is prepared: an `ElementType`."""
+        """The `ElementType` that a weight of this kind reads: of prompts, or generated tokens."""
         return int(self._dll.ov_input_type(kind, is_prompt))
 
     def convert(

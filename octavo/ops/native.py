@@ -73,6 +73,13 @@ def input_type(kind: GGMLType) -> ElementType:
     return ElementType.BF16 if kind == GGMLType.BF16 else ElementType.A8
 
 
+_ACTIVATIONS = {
+    ElementType.A8: "int8",
+    ElementType.BF16: "bfloat16",
+    ElementType.F32: "float32",
+}
+
+
 def round_to_bf16(value: float) -> float:
     """The nearest bfloat16, ties to even."""
     bits = int(np.float32(value).view(np.uint32))
@@ -416,9 +423,20 @@ class NativeBackend:
         self._library = library
         self._pool = library.create_pool(num_threads, cpus=cpus, spin_us=spin_us)
         self._num_threads = num_threads
-        self._options = options
+        self.options = options
         self.kv_dtype = cache_element_type(cache_dtype, dtype)
         self.ops = NativeOps(library, self._pool, dtype)
+
+    @property
+    def tells_prompts_apart(self) -> bool:
+        return any(map(self._has_prompt_form, {weight.kind for weight in self.ops.weights}))
+
+    def _has_prompt_form(self, kind: GGMLType) -> bool:
+        """True if weights of this kind read prompt tokens in another form than generated ones."""
+        if self.options.prompts_as_generated:
+            return False
+        forms = {self._library.input_type(kind, is_prompt=is_prompt) for is_prompt in (True, False)}
+        return len(forms) > 1
 
     @property
     def weight_bytes(self) -> int:
@@ -442,19 +460,17 @@ class NativeBackend:
     def _kinds(self) -> str:
         """How matrices are kept and what they multiply, most frequent kind first."""
         kinds = Counter(weight.kind for weight in self.ops.weights)
-        activations = {
-            ElementType.A8: "int8 activations",
-            ElementType.BF16: "bfloat16 activations",
-            ElementType.F32: "float32 activations",
-        }
-        return ", ".join(
-            f"{kind.name} with {activations[input_type(kind)]}" for kind, _ in kinds.most_common()
-        )
+        return ", ".join(f"{kind.name} with {self._form(kind)}" for kind, _ in kinds.most_common())
+
+    def _form(self, kind: GGMLType) -> str:
+        generated = f"{_ACTIVATIONS[input_type(kind)]} activations"
+        if not self._has_prompt_form(kind):
+            return generated
+        prompt = _ACTIVATIONS[ElementType(self._library.input_type(kind, is_prompt=True))]
+        return f"{generated} ({prompt} ones for prompts)"
 
     def compile(self, network: Network, *, max_tokens: int, max_requests: int) -> Plan:
-        program = self.ops.record(
-            network, copies_before_overwrite=not self._options.is_arena_shared
-        )
+        program = self.ops.record(network, copies_before_overwrite=not self.options.is_arena_shared)
         return Plan(
             self._library,
             self._pool,
@@ -464,7 +480,7 @@ class NativeBackend:
             max_tokens=max_tokens,
             max_requests=max_requests,
             kv_dtype=self.kv_dtype,
-            options=self._options,
+            options=self.options,
         )
 
     def close(self) -> None:

@@ -468,6 +468,7 @@ class TorchBackend:
         self.kv_dtype = cache_element_type(cache_dtype, dtype)
         self.ops = TorchOps(device, "float32" if dtype == "float32" else "bfloat16", self.kv_dtype)
         self.notes: list[str] = []
+        self.tells_prompts_apart = False
 
     @property
     def weight_bytes(self) -> int:

@@ -1,5 +1,8 @@
 """One step of the scheduler as arrays: what the forward and sample segments read.
 
+Requests that compute generated tokens come first, then those that compute tokens of their prompts;
+within each kind the scheduler's order stays. Most steps have one kind only, or come in this order.
+
 Everything is gathered with numpy from the request rows into arrays that are allocated once; the
 Python work per step grows with the requests, not with their tokens.
 
@@ -27,7 +30,7 @@ class InputBatch:
     Attributes:
         step: inputs of the forward segment.
         sampling: inputs of the sample segment.
-        request_ids: [R] the requests in the order of the step.
+        request_ids: [R] the requests in the order of the arrays.
         rows: [R] their rows.
         logit_requests: [L] index into `request_ids` of each logit row.
         targets: [L] the prompt token a logit row reports, -1: it draws a token. None: all draw.
@@ -58,6 +61,7 @@ class InputBatch:
         self.histories: dict[int, list[TokenHistory]] = {}
         self.max_logprobs = -1
         self.prompt_starts: list[int] = []
+        self._is_drawn_only = False  # every token of the step was drawn by the backend
         self._num_repeats = 0  # of the last step, one token on each time
         self._prepared_as = 0  # number of the last step that may be repeated
         self._num_tokens_after: Int32Array = np.zeros(0, np.int32)  # [R] drawn ones included
@@ -76,12 +80,8 @@ class InputBatch:
             self._advance()
             return
         self._states.settle()
-        self.request_ids = list(scheduled.num_scheduled_tokens)
-        self.rows = self._states.rows(self.request_ids)
-        num_scheduled = np.fromiter(
-            scheduled.num_scheduled_tokens.values(), np.int32, len(self.request_ids)
-        )
-        self._fill_tokens(num_scheduled, scheduled.total_num_scheduled_tokens)
+        num_computed, num_scheduled = self._order(scheduled)
+        self._fill_tokens(num_computed, num_scheduled, scheduled.total_num_scheduled_tokens)
         self._choose_logit_rows(num_scheduled)
         self._fill_sampling(scheduled)
         seq_lens = self.step.seq_lens[: len(self.rows)]
@@ -98,7 +98,7 @@ class InputBatch:
             and self.targets is None
             and not self.histories
             and not scheduled.grammar_request_ids
-            and (step.input_rows[: step.num_tokens] >= 0).all()
+            and self._is_drawn_only
         ):
             offset = int((step.positions[: step.num_tokens] % self._block_size).max(initial=0))
             self._num_repeats = self._block_size - 1 - offset
@@ -126,11 +126,41 @@ class InputBatch:
         output_index += _ONE
         self._states.advance_later(self.rows, step.seq_lens[:count])
 
-    def _fill_tokens(self, num_scheduled: Int32Array, num_tokens: int) -> None:
+    def _order(self, scheduled: SchedulerOutput) -> tuple[Int32Array, Int32Array]:
+        """Brings the requests in order.
+
+        Returns:
+            [R] tokens of each that are computed before the step, [R] those it computes.
+        """
+        states, counts = self._states, scheduled.num_scheduled_tokens
+        self.request_ids = list(counts)
+        self.rows = rows = states.rows(self.request_ids)
+        num_scheduled: Int32Array = np.fromiter(counts.values(), np.int32, len(rows))
+        num_computed = states.num_computed_tokens[rows]
+        self._is_drawn_only = bool((num_computed >= states.num_given_tokens[rows]).all())
+        if self._is_drawn_only:
+            self.step.num_generated = scheduled.total_num_scheduled_tokens
+            return num_computed, num_scheduled
+        num_prompt = states.num_prompt_tokens[rows]
+        is_generated = num_computed >= num_prompt
+        assert (is_generated | (num_computed + num_scheduled <= num_prompt)).all(), (
+            "a request has prompt tokens and generated ones in the same step"
+        )
+        num_first = int(np.count_nonzero(is_generated))
+        if not is_generated[:num_first].all():
+            order = np.argsort(~is_generated, kind="stable")
+            self.request_ids = [self.request_ids[index] for index in order.tolist()]
+            self.rows = rows[order]
+            num_computed, num_scheduled = num_computed[order], num_scheduled[order]
+        self.step.num_generated = int(num_scheduled[:num_first].sum())
+        return num_computed, num_scheduled
+
+    def _fill_tokens(
+        self, num_computed: Int32Array, num_scheduled: Int32Array, num_tokens: int
+    ) -> None:
         states, step, rows = self._states, self.step, self.rows
         num_requests = len(rows)
         step.num_requests, step.num_tokens = num_requests, num_tokens
-        num_computed = states.num_computed_tokens[rows]
         np.add(num_computed, num_scheduled, out=step.seq_lens[:num_requests])
         positions = step.positions[:num_tokens]
         if num_tokens == num_requests:  # all decode
@@ -160,10 +190,10 @@ class InputBatch:
 
     def _fill_input_ids(self, row_of_token: Int32Array, positions: Int32Array) -> None:
         states, step, num_tokens = self._states, self.step, len(positions)
-        is_drawn = positions >= states.num_given_tokens[row_of_token]
-        if is_drawn.all():
+        if self._is_drawn_only:
             step.input_rows[:num_tokens] = row_of_token
         else:
+            is_drawn = positions >= states.num_given_tokens[row_of_token]
             step.input_rows[:num_tokens] = np.where(is_drawn, row_of_token, -1)
             step.input_ids[:num_tokens] = states.token_ids[row_of_token, positions]
 

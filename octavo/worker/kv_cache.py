@@ -12,7 +12,9 @@ from octavo.ops.backend import KVPlacement, KVPool
 from octavo.ops.interface import KVLayer
 
 
-def kv_cache_specs(layers: Sequence[KVLayer], dtype: str) -> list[KVCacheSpec]:
+def kv_cache_specs(
+    layers: Sequence[KVLayer], dtype: str, *, tells_prompts_apart: bool = False
+) -> list[KVCacheSpec]:
     """What the layers need, for the plan in `octavo/core/kv_cache_plan.py`."""
     return [
         KVCacheSpec(
@@ -22,6 +24,7 @@ def kv_cache_specs(layers: Sequence[KVLayer], dtype: str) -> list[KVCacheSpec]:
             v_head_dim=layer.v_head_dim,
             dtype=dtype,
             sliding_window=layer.sliding_window,
+            tells_prompts_apart=tells_prompts_apart,
         )
         for layer in layers
     ]

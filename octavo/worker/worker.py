@@ -48,7 +48,7 @@ class Worker:
         scheduler: the largest step.
         device: which device, how many threads.
         cache_dtype: element type of the cache, as `--kv-cache-dtype`.
-        open_backend: opens the device with a dtype and a cache dtype.
+        open_backend: opens the device with a dtype, a cache dtype and a prompt dtype.
         open_checkpoint: opens the weights at a path.
         available_memory_bytes: memory this process may still take.
         shows_progress: a progress bar on a terminal while weights load.
@@ -61,7 +61,7 @@ class Worker:
         device: DeviceConfig,
         *,
         cache_dtype: str = "auto",
-        open_backend: Callable[[DeviceConfig, str, str], Backend] = open_backend,
+        open_backend: Callable[[DeviceConfig, str, str, str], Backend] = open_backend,
         open_checkpoint: Callable[[str], Checkpoint] = open_checkpoint,
         available_memory_bytes: Callable[[], int] = available_memory_bytes,
         shows_progress: bool = True,
@@ -85,12 +85,15 @@ class Worker:
         """Opens the device, packs the weights and compiles the network.
 
         Raises:
-            ConfigError: the architecture or its configuration is not supported.
+            ConfigError: the architecture or its configuration is not supported, or the device
+                cannot compute as it was asked to.
             StartupError: the checkpoint does not fit its configuration.
         """
         config, scheduler = self._model_config, self._scheduler
         build = model_class(config.architecture)
-        backend = self._open_backend(self._device, config.dtype, self._cache_dtype)
+        backend = self._open_backend(
+            self._device, config.dtype, self._cache_dtype, config.prompt_dtype
+        )
         self._backend = backend
         checkpoint = self._open_checkpoint(config.weights_path)
         try:
@@ -153,7 +156,11 @@ class Worker:
         """The cache that each layer needs."""
         assert self._backend is not None
         assert self._model is not None
-        return kv_cache_specs(self._model.kv_layers, self._backend.kv_dtype)
+        return kv_cache_specs(
+            self._model.kv_layers,
+            self._backend.kv_dtype,
+            tells_prompts_apart=self._backend.tells_prompts_apart,
+        )
 
     def initialize_kv_cache(self, config: KVCacheConfig) -> None:
         """Allocates the cache and everything that depends on its shape.

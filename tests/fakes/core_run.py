@@ -64,9 +64,10 @@ def engine(
     caching: bool = True,
     depth: int = 1,
     specs: list[KVCacheSpec] | None = None,
+    tells_prompts_apart: bool = False,
     **scheduler: object,
 ) -> Run:
-    executor = FakeExecutor(specs=specs)
+    executor = FakeExecutor(specs=specs, tells_prompts_apart=tells_prompts_apart)
     config = engine_config(
         cache=CacheConfig(
             block_size=block_size,

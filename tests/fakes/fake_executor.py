@@ -2,7 +2,9 @@
 
 It keeps for every request what a worker would keep, and writes into "slots" what a kernel would
 write: the token and all tokens before it. So a wrong block table, a block shared by mistake, a
-wrong `num_computed_tokens` or a stale prefix hit is an assertion, not a wrong number.
+wrong `num_computed_tokens` or a stale prefix hit is an assertion, not a wrong number. If it tells
+prompts apart, a generated token is written otherwise than the same one in a prompt, and a step
+computes all tokens of a request as what the first of them is.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ from __future__ import annotations
 import zlib
 from concurrent.futures import Future
 from dataclasses import dataclass
+
+import msgspec
 
 from octavo.executor.base import Executor
 from octavo.messages.engine import TokenLogprobs
@@ -23,12 +27,15 @@ VOCAB_SIZE = 1000
 POISON = -1  # in slots that a failed request should have written
 
 
-def extend_checksum(checksum: int, token_id: int) -> int:
+def extend_checksum(checksum: int, token_id: int, is_generated: bool = False) -> int:
     """Checksum of a sequence from that of all but its last token."""
-    return zlib.crc32(token_id.to_bytes(8, "little", signed=True), checksum)
+    kind = (1 << 40) * is_generated
+    return zlib.crc32((token_id + kind).to_bytes(8, "little", signed=True), checksum)
 
 
-def solo_output(prompt: list[int], num_tokens: int) -> list[int]:
+def solo_output(
+    prompt: list[int], num_tokens: int, *, tells_prompts_apart: bool = False
+) -> list[int]:
     """What a request generates when nothing disturbs it: each token is the checksum of all tokens
     before it, so one wrong token changes everything after it."""
     checksum = 0
@@ -37,7 +44,7 @@ def solo_output(prompt: list[int], num_tokens: int) -> list[int]:
     output = []
     for _ in range(num_tokens):
         output.append(checksum % VOCAB_SIZE)
-        checksum = extend_checksum(checksum, output[-1])
+        checksum = extend_checksum(checksum, output[-1], tells_prompts_apart)
     return output
 
 
@@ -51,11 +58,25 @@ class Row:
     checksums: list[int]
     num_prompt_tokens: int
     is_resumed: bool
+    tells_prompts_apart: bool
     failure: str | None = None
 
     def append(self, token_id: int) -> None:
+        is_generated = self.is_other(len(self.token_ids))
         self.token_ids.append(token_id)
-        self.checksums.append(extend_checksum(self.checksums[-1], token_id))
+        self.checksums.append(extend_checksum(self.checksums[-1], token_id, is_generated))
+
+    def is_other(self, position: int) -> bool:
+        """True if the token there is computed otherwise than one of a prompt."""
+        return self.tells_prompts_apart and position >= self.num_prompt_tokens
+
+    def written(self, first: int, position: int) -> int:
+        """What is written for a position in a step that begins at `first`."""
+        if self.is_other(position) is self.is_other(first):
+            return self.checksums[position + 1]
+        return extend_checksum(
+            self.checksums[position], self.token_ids[position], self.is_other(first)
+        )
 
 
 class FakeExecutor(Executor):
@@ -63,6 +84,7 @@ class FakeExecutor(Executor):
 
     Args:
         specs: KV need; two layers of full attention by default.
+        tells_prompts_apart: tokens of prompts and generated ones differ; `specs` say so.
         available_bytes: memory that the plan may use.
         full_step_s: what `warm_up` reports.
         backend_s: what every step claims to have computed.
@@ -72,6 +94,7 @@ class FakeExecutor(Executor):
         self,
         *,
         specs: list[KVCacheSpec] | None = None,
+        tells_prompts_apart: bool = False,
         available_bytes: int = 1 << 30,
         full_step_s: float = 0.1,
         backend_s: float = 0.0,
@@ -84,7 +107,11 @@ class FakeExecutor(Executor):
         self.unservable: set[str] = set()  # failures that the request asked for
         self.reports_prompt_logprobs = False  # of every request, as a worker does
         self.kv_config: KVCacheConfig | None = None
-        self._specs = specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
+        self._tells_prompts_apart = tells_prompts_apart
+        self._specs = [
+            msgspec.structs.replace(spec, tells_prompts_apart=tells_prompts_apart)
+            for spec in specs or [KVCacheSpec(n, 2, 8, 8, "bfloat16") for n in range(2)]
+        ]
         self._available_bytes = available_bytes
         self._full_step_s = full_step_s
         # slot -> (group, checksum of the prefix): a block belongs to one group at a time
@@ -174,7 +201,7 @@ class FakeExecutor(Executor):
             del self.rows[request_id]
         for new in scheduled.new_requests:
             assert new.request_id not in self.rows
-            self.rows[new.request_id] = _row(new)
+            self.rows[new.request_id] = _row(new, self._tells_prompts_apart)
         for request_id, block_ids in scheduled.new_block_ids.items():
             row = self.rows[request_id]
             for table, new_blocks in zip(row.block_ids, block_ids, strict=True):
@@ -189,7 +216,7 @@ class FakeExecutor(Executor):
             row = self.rows[request_id]
             first = row.num_computed_tokens
             for position in range(first, first + count):
-                value = POISON if request_id in failed else row.checksums[position + 1]
+                value = POISON if request_id in failed else row.written(first, position)
                 for group in range(len(row.block_ids)):
                     self._slots[self._slot(row, group, position)] = (group, value)
 
@@ -229,7 +256,7 @@ def _scores(row: Row, start: int, end: int) -> list[TokenLogprobs | None]:
     ]
 
 
-def _row(new: NewRequestData) -> Row:
+def _row(new: NewRequestData, tells_prompts_apart: bool) -> Row:
     row = Row(
         [],
         [list(table) for table in new.block_ids],
@@ -237,6 +264,7 @@ def _row(new: NewRequestData) -> Row:
         [0],
         new.num_prompt_tokens,
         is_resumed=len(new.token_ids) > new.num_prompt_tokens,
+        tells_prompts_apart=tells_prompts_apart,
     )
     for token_id in new.token_ids:
         row.append(token_id)

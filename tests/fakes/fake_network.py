@@ -24,6 +24,7 @@ class SeenStep:
     logit_rows: list[int]
     slot_mapping: list[list[int]]  # per group
     block_tables: list[list[list[int]]]  # per group and request
+    num_generated: int
 
 
 @dataclass
@@ -51,6 +52,7 @@ class FakeNetwork:
                 step.logit_rows[: step.num_logits].tolist(),
                 step.slot_mapping[:, :tokens].tolist(),
                 step.block_tables[:, :requests].tolist(),
+                step.num_generated,
             )
         )
         return not self.is_aborted

@@ -1,8 +1,10 @@
 """Random lives of a scheduler on a simulated clock, with everything it promises checked.
 
 A *world* is one scheduler with random settings and a random load: arrivals alone and in groups,
-with shared prefixes, priorities and salts; aborts; failures; resets; steps of random length and
-budget, one or two of them on their way. After each step every invariant is looked at; at the end
+with shared prefixes, priorities and salts, also prompts that go on from what others have generated;
+aborts; failures; resets; steps of random length and budget, one or two of them on their way. In
+some worlds tokens of prompts and generated ones are computed differently, in some a real
+`InputBatch` arranges the steps. After each step every invariant is looked at; at the end
 everything is drained and the books must balance.
 
 `python -m tests.fakes.scheduler_simulation 1000000` runs worlds until a million events are over.
@@ -40,7 +42,7 @@ from octavo.messages.kv_cache import KVCacheConfig, KVCacheGroup
 from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
 from octavo.structured_output.manager import NoStructuredOutput
 from tests.fakes.requests import core_request
-from tests.fakes.slot_executor import SlotExecutor, alone
+from tests.fakes.slot_executor import VOCAB_SIZE, FakeModel, Origin, SlotExecutor
 
 MAX_MODEL_LEN = 64
 EVENTS_PER_WORLD = 1500
@@ -90,6 +92,7 @@ class World:
         self.max_budget = rng.choice([12, 24, 48])
         self.is_caching = rng.random() < 0.85
         self.policy = rng.choice(["fcfs", "priority"])
+        self.model = FakeModel(rng.choice([VOCAB_SIZE, VOCAB_SIZE, 1]), rng.random() < 0.5)
         # from hardly one request to room for all
         num_blocks = rng.choice([10, 20, 40, 200]) * len(self.windows) * 4 // self.block_size
         self.config = SchedulerConfig(
@@ -108,6 +111,7 @@ class World:
                 block_size=self.block_size,
                 bytes_per_block=1,
                 groups=[KVCacheGroup([n], window) for n, window in enumerate(self.windows)],
+                tells_prompts_apart=self.model.tells_prompts_apart,
             ),
             max_num_batched_tokens=self.max_budget,
             enable_caching=self.is_caching,
@@ -122,13 +126,17 @@ class World:
         # in some worlds prompts are cut by time as well
         self.limit = StepLimit(self.config, 0.4) if rng.random() < 0.3 else None
         self.max_len = self.kv.longest_request(MAX_MODEL_LEN)
-        self.salts: dict[str, int] = {}
+        self.origins: dict[str, Origin] = {}
         self.executor = SlotExecutor(
             num_blocks=num_blocks + 1,
             block_size=self.block_size,
             windows=self.windows,
             max_num_seqs=self.max_num_seqs,
-            salts=self.salts,
+            origins=self.origins,
+            model=self.model,
+            has_batch=rng.random() < 0.3,
+            max_tokens=self.max_budget,
+            max_model_len=MAX_MODEL_LEN,
         )
         self.alive: dict[str, Life] = {}
         self.dead: list[Life] = []
@@ -162,11 +170,17 @@ class World:
         self.check_books()
 
     def arrive(self) -> None:
-        """One request, or a few with the same prompt."""
+        """One request, or a few that begin alike; or the next turn of a conversation."""
         rng = self.random
-        prompt = rng.choice(self.prefixes)[: rng.randint(0, 40)] + self._tokens(rng.randint(0, 9))
-        prompt = prompt[: MAX_MODEL_LEN - 1] or [1]
-        salt = rng.choice(_SALTS)
+        beginning, salt = rng.choice(self.prefixes)[: rng.randint(0, 40)], rng.choice(_SALTS)
+        known = [*self.dead[-20:], *self.alive.values()]
+        if known and rng.random() < 0.2:
+            life = rng.choice(known)
+            num_read = rng.choice([rng.randint(0, 3), len(life.token_ids)])
+            beginning = life.message.prompt_token_ids + life.token_ids[:num_read]
+            salt = life.message.cache_salt
+        prompt = beginning + self._tokens(rng.choice([0, rng.randint(0, 9)]))
+        prompt = prompt or [1]
         for _ in range(rng.choice([1, 1, 1, 1, 2, 4])):
             self.num_events += 1
             self.num_ids += 1
@@ -174,7 +188,9 @@ class World:
             request_id = f"r{self.num_ids % 40}"
             if request_id in self.alive:
                 request_id = f"x{self.num_ids}"
-            self._add(request_id, prompt, salt)
+            # what one has in its prompt another may generate
+            more = [0] * rng.choice([0, 0, 1, 2])
+            self._add(request_id, (prompt + more)[: MAX_MODEL_LEN - 1], salt)
 
     def _add(self, request_id: str, prompt: list[int], salt: str | None) -> None:
         rng = self.random
@@ -185,16 +201,17 @@ class World:
             priority=rng.randint(-1, 1),
             arrival_time_s=self.now_s,
             cache_salt=salt,
-            eos_token_ids=rng.choice([[], list(range(0, 1000, 12))]),
+            eos_token_ids=rng.choice([[], list(range(7, 1000, 12))]),
             max_tokens=max_tokens,
             min_tokens=rng.choice([0, 0, 0, min(2, max_tokens)]),
             prompt_logprobs=rng.choice([None, None, None, 0]),
         )
-        self.salts[request_id] = 0 if salt is None else ord(salt)
+        origin = Origin(0 if salt is None else ord(salt), len(prompt))
+        self.origins[request_id] = origin
         key: tuple[float, ...] = (self.num_ids,)
         if self.policy == "priority":
             key = (message.priority, self.now_s, self.num_ids)
-        life = Life(message, self.salts[request_id], key, self.num_steps, 0, self.admitted_work)
+        life = Life(message, origin.salt, key, self.num_steps, 0, self.admitted_work)
         life.steps_allowed = life.work + sum(other.work for other in self.alive.values())
         self.alive[request_id] = life
         self.scheduler.add_request(message)
@@ -302,10 +319,14 @@ class World:
         if not self.is_caching or message.sampling_params.prompt_logprobs is not None:
             return False
         tokens = message.prompt_token_ids + life.token_ids
-        for request_id, row in self.executor.rows.items():
-            if self.salts[request_id] != life.salt:
+        for row in self.executor.rows.values():
+            if row.origin.salt != life.salt:
                 continue
             end = (row.num_computed // self.block_size + 1) * self.block_size
+            if self.model.tells_prompts_apart:
+                num_prompt = len(message.prompt_token_ids)
+                if min(row.origin.num_prompt, end) != min(num_prompt, end):
+                    continue
             if end < len(tokens) and row.token_ids[:end] == tokens[:end]:
                 return True
         return False
@@ -422,7 +443,7 @@ class World:
         if params.max_tokens == 0:
             return [], FinishReason.LENGTH
         limit = min(params.max_tokens, self.max_len - len(message.prompt_token_ids))
-        output = alone(life.salt, message.prompt_token_ids, max(limit, 1))
+        output = self.model.alone(life.salt, message.prompt_token_ids, max(limit, 1))
         for index, token_id in enumerate(output):
             if index + 1 >= params.min_tokens and token_id in message.eos_token_ids:
                 return output[: index + 1], FinishReason.STOP

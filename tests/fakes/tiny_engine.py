@@ -46,7 +46,7 @@ def tiny_engine(
         model,
         config,
         DeviceConfig(),
-        open_backend=lambda device, dtype, cache_dtype: native_backend(dtype),
+        open_backend=lambda device, dtype, cache_dtype, prompt_dtype: native_backend(dtype),
         open_checkpoint=lambda path: checkpoint,
         available_memory_bytes=lambda: 2**30,
     )

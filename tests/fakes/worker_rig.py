@@ -57,7 +57,8 @@ class _Request:
 
     @property
     def num_left(self) -> int:
-        return len(self.prompt) + len(self.got.token_ids) - self.num_computed
+        left = len(self.prompt) - self.num_computed
+        return left if left > 0 else left + len(self.got.token_ids)
 
 
 class WorkerRig:
@@ -114,7 +115,7 @@ class WorkerRig:
                 max_num_batched_tokens=max_tokens, max_num_seqs=max_requests, depth=depth
             ),
             DeviceConfig(),
-            open_backend=lambda device, dtype, cache_dtype: self._open(dtype),
+            open_backend=lambda device, dtype, cache_dtype, prompt_dtype: self._open(dtype),
             open_checkpoint=lambda path: self.checkpoint,
             available_memory_bytes=lambda: 2**30,
         )
@@ -175,7 +176,8 @@ class WorkerRig:
         return self._requests[name].num_computed
 
     def num_left(self, name: str) -> int:
-        """Tokens of a request that are not computed yet."""
+        """Tokens of a request that are not computed yet, at most those that one step may take: the
+        rest of its prompt, or what comes after it."""
         return self._requests[name].num_left
 
     def generated(self, name: str) -> Generated:

@@ -13,10 +13,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 
+from octavo.ops.ggml_type import GGMLType
+from octavo.ops.library import load_library
+from octavo.ops.program import ElementType
 from octavo.outputs import CompletionOutput
 from octavo.sampling_params import RequestOutputKind, SamplingParams
+from tests.fakes.gguf_writer import FakeTensor
+from tests.fakes.memory_checkpoint import random_tensor
+from tests.fakes.tiny_checkpoint import tiny_gguf, tiny_tensors
 from tests.fakes.tiny_folder import write_tiny_folder
 from tests.integration.replies import COMPLETIONS, chunks, refused, text_of, wait_idle
 from tests.integration.server import Server, Stream, serving
@@ -43,6 +50,24 @@ class Wish:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_tiny_folder(tmp_path_factory.mktemp("pressure") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A GGUF file with matrices of 8 bits: prompts are computed otherwise than generated tokens, if
+    the level does that."""
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: FakeTensor(
+            tensor.shape,
+            GGMLType.Q8_0,
+            bytes(random_tensor(name, tensor.shape, GGMLType.Q8_0, rng).data),
+        )
+        if len(tensor.shape) == 2
+        else tensor
+        for name, tensor in tiny_tensors().items()
+    }
+    return str(tiny_gguf(tmp_path_factory.mktemp("pressure") / "q8_0.gguf", tensors=tensors))
 
 
 def random_wish(rng: random.Random, prefixes: list[list[int]]) -> Wish:
@@ -93,22 +118,25 @@ def under_pressure(engine: SteppingEngine, wishes: list[Wish]) -> None:
     raise AssertionError("no end")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "auto"])
 @pytest.mark.parametrize("seed", range(3))
 def test_every_output_under_pressure_is_the_one_it_has_alone(
-    tiny: str, dtype: str, seed: int
+    tiny: str, quantised: str, dtype: str, seed: int
 ) -> None:
+    model = quantised if dtype == "auto" else tiny
     rng = random.Random(seed)
     prefixes = [rng.choices(range(256), k=length) for length in (0, 16, 33, 48)]
     wishes = [random_wish(rng, prefixes) for _ in range(NUM_REQUESTS)]
     with SteppingEngine(
-        tiny,
+        model,
         dtype=dtype,
         max_model_len=WINDOW,
         num_gpu_blocks_override=NUM_BLOCKS + 1,  # block 0 is never used
         block_size=BLOCK_SIZE,
         scheduling_policy="priority",
         max_num_batched_tokens=48,
+        # with it, requests behind one that still reads its prompt have begun to generate
+        long_prefill_token_threshold=16 * (seed % 2),
         max_num_seqs=16,
     ) as engine:
         assert engine.core.ready.num_blocks == NUM_BLOCKS + 1
@@ -116,7 +144,7 @@ def test_every_output_under_pressure_is_the_one_it_has_alone(
         totals = engine.totals
         engine.forget_prefixes()  # nobody holds a block
     with SteppingEngine(
-        tiny, dtype=dtype, max_model_len=WINDOW, enable_prefix_caching=False
+        model, dtype=dtype, max_model_len=WINDOW, enable_prefix_caching=False
     ) as solo:
         stayed = 0
         for wish in wishes:
@@ -133,6 +161,30 @@ def test_every_output_under_pressure_is_the_one_it_has_alone(
     check_totals(totals, wishes)
 
 
+@pytest.mark.parametrize("prompt_dtype", ["auto", "int8"])
+def test_a_reply_inside_the_next_prompt_is_read_as_a_prompt(
+    quantised: str, prompt_dtype: str
+) -> None:
+    """What is cached of it is used only if it was computed in the same way."""
+    rng = random.Random(5)
+    options: dict[str, Any] = {"max_model_len": WINDOW, "prompt_dtype": prompt_dtype}
+    params = SamplingParams(temperature=0.0, max_tokens=40, ignore_eos=True, logprobs=2)
+    prompt = rng.choices(range(256), k=20)
+    with SteppingEngine(quantised, **options) as engine:
+        (spec, *_) = engine.core._executor.kv_cache_specs()
+        reply = engine.run(prompt, params).outputs[0].token_ids
+        turn = engine.run([*prompt, *reply, 1], params)
+        again = engine.run([*prompt, *reply, 1], params)
+    with SteppingEngine(quantised, enable_prefix_caching=False, **options) as solo:
+        alone = solo.run([*prompt, *reply, 1], params)
+    assert said(turn.outputs) == said(again.outputs) == said(alone.outputs)
+    library = load_library()
+    is_apart = library.input_type(GGMLType.Q8_0, is_prompt=True) != ElementType.A8
+    assert spec.tells_prompts_apart is (is_apart and prompt_dtype == "auto")
+    assert turn.num_cached_tokens == (16 if spec.tells_prompts_apart else 48)
+    assert again.num_cached_tokens == 48
+
+
 def check_totals(totals: Totals, wishes: list[Wish]) -> None:
     """What the statistics said adds up to what the requests got."""
     assert totals.last is not None
@@ -143,7 +195,10 @@ def check_totals(totals: Totals, wishes: list[Wish]) -> None:
     assert len(totals.finished) == sum(wish.params.n for wish in wishes)
     done = [wish.sink.outputs[-1] for wish in wishes if wish.sink.is_finished]
     by_reason = [stats.finish_reason for stats in totals.finished]
-    assert by_reason.count("abort") == len(by_reason) - sum(len(o.outputs) for o in done)
+    # of the outputs of one wish some may have ended when its client leaves
+    num_early = len(by_reason) - sum(len(o.outputs) for o in done) - by_reason.count("abort")
+    left = [wish for wish in wishes if not wish.sink.is_finished]
+    assert 0 <= num_early <= sum(wish.params.n - 1 for wish in left)
     assert totals.num_generation_tokens == sum(
         stats.num_generation_tokens for stats in totals.finished
     )
@@ -151,7 +206,8 @@ def check_totals(totals: Totals, wishes: list[Wish]) -> None:
     num_aborted = sum(
         s.num_generation_tokens for s in totals.finished if s.finish_reason == "abort"
     )
-    assert totals.num_generation_tokens == num_done + num_aborted
+    num_early_tokens = totals.num_generation_tokens - num_done - num_aborted
+    assert num_early_tokens >= 0 if num_early else num_early_tokens == 0
     assert totals.num_prefix_hits <= totals.num_prefix_queries
     assert totals.num_prefix_hits > 0
     prompts = sum(len(output.prompt_token_ids) for output in done)

@@ -291,7 +291,8 @@ def test_streamed_equals_whole(live: Server, seed: int) -> None:
     parts = [c["logprobs"] for e in events for c in e["choices"] if c["logprobs"] is not None]
     streamed = [token for part in parts for token in part["tokens"]]
     assert streamed == whole["logprobs"]["tokens"]
-    assert "".join(streamed) == whole["text"]
+    if whole["text"].isascii():  # part of a character is no text
+        assert "".join(streamed) == whole["text"]
 
 
 def structured(**kind: Any) -> StructuredOutputsParams:

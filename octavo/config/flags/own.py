@@ -19,6 +19,15 @@ FLAGS = (
         auto="one per physical core, within affinity and cgroup quota",
     ),
     Flag(
+        "prompt-dtype",
+        STR,
+        "auto",
+        "what quantised weights read tokens of prompts in: auto is bfloat16 where the CPU has tile "
+        "registers for it (level amx) and int8 elsewhere; int8 as generated tokens, whose cached "
+        "blocks a prompt can then use",
+        choices=("auto", "int8", "bfloat16"),
+    ),
+    Flag(
         "isa",
         STR,
         None,

@@ -1,4 +1,4 @@
-"""Which arithmetic the weights are used with.
+"""Which arithmetic the weights are used with, and whether prompts have one of their own.
 
 On CPU the step is bound by the bytes of weights read, and all types accumulate in float32. So the
 fastest correct type is the narrowest that loses nothing: a GGUF file's stored kind, bfloat16 for
@@ -55,6 +55,29 @@ def choose_dtype(
     elif stored == "float32":
         reason += "; --dtype float32 keeps all bits of the weights"
     return Choice("bfloat16", reason)
+
+
+def choose_prompt_dtype(prompt_dtype: str, *, dtype: str) -> Choice[str]:
+    """`auto`, `int8` or `bfloat16`: what quantised weights read tokens of prompts in. Whether the
+    device can is asked where it is opened.
+
+    Args:
+        dtype: as chosen; only with `auto` weights are quantised.
+
+    Raises:
+        ConfigError: bfloat16 was asked for beside float32.
+    """
+    if dtype == "auto":
+        return Choice(prompt_dtype)
+    if prompt_dtype == "int8":
+        return Choice(
+            "auto", f"--prompt-dtype int8 has no effect: with dtype {dtype} no weight is quantised"
+        )
+    if prompt_dtype == "bfloat16" and dtype == "float32":
+        raise ConfigError(
+            "--prompt-dtype bfloat16 cannot be had with --dtype float32: leave one of them out"
+        )
+    return Choice("auto")
 
 
 def _for_gguf(dtype: str) -> Choice[str]:

@@ -114,6 +114,7 @@ def test_flags_reach_their_parts() -> None:
         custom_histogram_buckets={"vllm:x": [1, 2]},
         enable_logging_iteration_details=True,
         isa="avx2",
+        prompt_dtype="int8",
     )
     assert config.model.served_model_names == ["org/m"]
     assert (config.model.max_model_len, config.model.max_model_len_is_given) == (1024, True)
@@ -137,6 +138,7 @@ def test_flags_reach_their_parts() -> None:
     assert config.observability.custom_histogram_buckets == {"vllm:x": [1.0, 2.0]}
     assert config.observability.enable_logging_iteration_details
     assert config.device.isa == "avx2"
+    assert config.model.prompt_dtype == "int8"
 
 
 def test_the_environment_is_below_the_flags() -> None:
@@ -179,6 +181,9 @@ def test_safetensors_are_computed_in_bfloat16() -> None:
     config = engine(checkpoint=FOLDER)
     assert config.model.dtype == "bfloat16"
     assert engine(checkpoint=FOLDER, dtype="float32").model.dtype == "float32"
+    no_effect = engine(checkpoint=FOLDER, prompt_dtype="int8")
+    assert no_effect.model.prompt_dtype == "auto"
+    assert any("--prompt-dtype int8 has no effect" in note for note in no_effect.notes)
 
 
 def test_the_format_must_be_what_was_asked_for() -> None:

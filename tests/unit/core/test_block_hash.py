@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.core import cbor
 from octavo.core.block_hash import (
     BlockHasher,
     PrefixScope,
@@ -115,6 +118,53 @@ def test_a_chain_may_be_continued(
     rest = (tokens + more)[len(begun) * block_size :]
     parent = begun[-1] if begun else None
     assert begun + hasher.hash_blocks(scope, parent, rest, block_size) == whole
+
+
+@ALGORITHMS
+@given(
+    tokens=TOKENS,
+    num_begun=st.integers(0, 40),
+    block_size=st.integers(1, 8),
+    first_generated=st.integers(0, 50),
+)
+def test_a_chain_of_both_kinds_may_be_continued_anywhere(
+    hasher: BlockHasher, tokens: list[int], num_begun: int, block_size: int, first_generated: int
+) -> None:
+    scope = PrefixScope("salt", ("adapter", "/path"))
+    whole = hasher.hash_blocks(scope, None, tokens, block_size, first_generated)
+    begun = hasher.hash_blocks(scope, None, tokens[:num_begun], block_size, first_generated)
+    parent, size = begun[-1] if begun else None, len(begun) * block_size
+    rest = hasher.hash_blocks(scope, parent, tokens[size:], block_size, first_generated - size)
+    assert begun + rest == whole
+
+
+@ALGORITHMS
+@given(
+    tokens=TOKENS,
+    block_size=st.integers(1, 8),
+    a=st.integers(0, 50),
+    b=st.integers(0, 50),
+)
+def test_equal_hashes_mean_equal_kinds(
+    hasher: BlockHasher, tokens: list[int], block_size: int, a: int, b: int
+) -> None:
+    """`a` and `b` tokens of the prompt; if it makes no difference, all are as in a prompt."""
+    chains = [hasher.hash_blocks(PLAIN, None, tokens, block_size, first) for first in (a, b, None)]
+    for index, (of_a, of_b, plain) in enumerate(zip(*chains, strict=True)):
+        end = (index + 1) * block_size
+        assert (of_a == of_b) == (min(a, end) == min(b, end))
+        assert (of_a == plain) == (a >= end)
+
+
+def test_what_any_program_can_compute_says_where_generated_tokens_begin() -> None:
+    hasher, scope = Sha256CborHasher("seed"), PrefixScope("s", ("a", "/x"))
+    adapter, salt = ("lora", "a", "/x"), ("cache_salt", "s")
+    seed = sha256(cbor.encode("seed")).digest()
+    first = sha256(cbor.encode((seed, [7, 8], (adapter, salt, ("generated", 1))))).digest()
+    second = sha256(cbor.encode((first, [9, 9], (adapter,)))).digest()
+    assert hasher.hash_blocks(scope, None, [7, 8, 9, 9], 2, 1) == [first, second]
+    third = sha256(cbor.encode((second, [5, 6], (adapter, ("generated", 0))))).digest()
+    assert hasher.hash_blocks(scope, second, [5, 6], 2, 0) == [third]
 
 
 @ALGORITHMS

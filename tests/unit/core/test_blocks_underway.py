@@ -99,6 +99,31 @@ def test_only_who_may_read_the_blocks_waits(change: dict[str, object], is_shared
     run.finish()
 
 
+@pytest.mark.parametrize(("tells_prompts_apart", "waits"), [(False, True), (True, False)])
+def test_a_prompt_waits_for_generated_tokens_only_if_they_are_the_same(
+    tells_prompts_apart: bool, waits: bool
+) -> None:
+    """A preempted request computes its generated tokens again; another has them in its prompt."""
+    run = engine(
+        tells_prompts_apart=tells_prompts_apart,
+        max_num_batched_tokens=8,
+        long_prefill_token_threshold=4,
+    )
+    run.add(core_request("a", [5] * 4, max_tokens=20))
+    for _ in range(13):
+        run.step()
+    reply = run.tokens("a")
+    run.core.reset_prefix_cache(preempt_running=True)
+    assert scheduled(run.step()) == {"a": 4}
+    run.add(core_request("b", [5] * 4 + reply))
+    step = scheduled(run.step())
+    assert step == ({"a": 4} if waits else {"a": 4, "b": 4})
+    run.finish()
+    for name, prompt, count in (("a", [5] * 4, 20), ("b", [5] * 4 + reply, 5)):
+        alone = solo_output(prompt, count, tells_prompts_apart=tells_prompts_apart)
+        assert run.tokens(name) == alone
+
+
 def test_nobody_waits_for_a_block_it_must_compute_itself() -> None:
     run = engine(long_prefill_token_threshold=8)
     run.add(core_request("a", PROMPT), core_request("b", PROMPT[:12]))  # a is at block 2, of which

@@ -10,6 +10,7 @@ from octavo.messages.engine import EngineCoreOutput, FinishReason
 from octavo.messages.grammar import Grammar
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.structured_output.vocabulary import byte_vocabulary
+from tests.fakes.core_run import engine
 from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_executor import FakeExecutor, solo_output
 from tests.fakes.fake_grammars import FakeBackend
@@ -197,6 +198,38 @@ def prefix_counts(core: EngineCore) -> tuple[int, int]:
             queries += said.scheduler_stats.prefix_cache.queries
             hits += said.scheduler_stats.prefix_cache.hits
     return queries, hits
+
+
+@pytest.mark.parametrize(("tells_prompts_apart", "hits"), [(False, 16), (True, 8)])
+def test_a_reply_is_computed_again_in_the_next_prompt_only_if_prompts_are_told_apart(
+    tells_prompts_apart: bool, hits: int
+) -> None:
+    """What the workers say of their caches reaches the names of blocks."""
+    run_ = engine(tells_prompts_apart=tells_prompts_apart)
+    prompt = list(range(10))
+    run_.add(core_request("first", prompt, max_tokens=8))
+    run_.finish()
+    turn = [*prompt, *run_.tokens("first"), 7]
+    run_.add(core_request("second", turn, max_tokens=8))
+    run_.finish()
+    assert run_.outputs["second"][0].num_cached_tokens == hits
+    for name, tokens in (("first", prompt), ("second", turn)):
+        alone = solo_output(tokens, 8, tells_prompts_apart=tells_prompts_apart)
+        assert run_.tokens(name) == alone
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_preempted_request_computes_again_what_it_has_generated_as_such(depth: int) -> None:
+    for num_steps in range(4, 16):
+        run_ = engine(tells_prompts_apart=True, depth=depth, max_num_batched_tokens=8)
+        run_.add(core_request("a", list(range(10)), max_tokens=20))
+        run_.add(core_request("b", list(range(10)), max_tokens=20))  # the same, as for n = 2
+        for _ in range(num_steps):
+            run_.step()
+        run_.core.reset_prefix_cache(preempt_running=True)
+        run_.finish()
+        alone = solo_output(list(range(10)), 20, tells_prompts_apart=True)
+        assert run_.tokens("a") == run_.tokens("b") == alone
 
 
 def test_each_prompt_is_looked_up_once_however_often_it_is_preempted() -> None:

@@ -14,10 +14,11 @@ def manager(
     *,
     max_chunk: int = 100,
     caching: bool = True,
+    tells_prompts_apart: bool = False,
 ) -> KVCacheManager:
     groups = [KVCacheGroup([index], window) for index, window in enumerate(windows)]
     return KVCacheManager(
-        KVCacheConfig(num_blocks, BLOCK, 1, groups),
+        KVCacheConfig(num_blocks, BLOCK, 1, groups, tells_prompts_apart=tells_prompts_apart),
         max_num_batched_tokens=max_chunk,
         enable_caching=caching,
     )
@@ -58,6 +59,37 @@ def test_a_prefix_outlives_its_request() -> None:
     kv.release(a)
     assert kv.usage == 0.0
     assert compute(kv, make("b", [1] * 9)) == 8
+
+
+def answered(request_id: str, prompt: list[int], output: list[int]) -> Request:
+    request = make(request_id, prompt, max_tokens=100)
+    request.all_token_ids += output
+    return request
+
+
+def test_where_prompts_are_told_apart_generated_tokens_are_found_as_such_only() -> None:
+    """A reply inside the next prompt is not what was generated; a resumed request finds its own."""
+    prompt, reply = list(range(10)), list(range(50, 60))
+    for tells_apart, num_found in ((False, 16), (True, 8)):
+        kv = manager(tells_prompts_apart=tells_apart)
+        first = answered("a", prompt, reply)
+        compute(kv, first)
+        kv.release(first)
+        assert compute(kv, make("next turn", [*prompt, *reply])) == num_found
+        assert compute(kv, answered("the same again", prompt, reply)) == 16
+        assert compute(kv, make("other", prompt)) == 8
+
+
+def test_where_prompts_are_told_apart_the_place_where_they_end_counts() -> None:
+    """The same tokens, of which one more is the prompt's."""
+    kv = manager(tells_prompts_apart=True)
+    compute(kv, answered("a", [1] * 5, [1] * 8))
+    assert compute(kv, answered("b", [1] * 6, [1] * 7)) == 4
+    assert compute(kv, answered("c", [1] * 5, [1] * 8)) == 12
+    # a prompt that ends with a block: all of the next one is generated
+    compute(kv, answered("d", [2] * 4, [2] * 8))
+    assert compute(kv, answered("e", [2] * 4, [2] * 8)) == 8
+    assert compute(kv, make("f", [2] * 12)) == 4
 
 
 def test_salts_do_not_share() -> None:

@@ -42,9 +42,12 @@ class Rig:
         windows: tuple[int | None, ...] = (None, WINDOW),
         *,
         use_int_hashes: bool = False,
+        tells_prompts_apart: bool = False,
     ) -> None:
         groups = [KVCacheGroup([index], window) for index, window in enumerate(windows)]
-        config = KVCacheConfig(num_blocks, BLOCK, 1, groups)
+        config = KVCacheConfig(
+            num_blocks, BLOCK, 1, groups, tells_prompts_apart=tells_prompts_apart
+        )
         self.publisher = FakePublisher()
         self.log = KVEventLog(self.publisher, config, rank=3, use_int_hashes=use_int_hashes)
         self.kv = KVCacheManager(
@@ -162,6 +165,22 @@ def test_an_adapter_is_named_and_part_of_every_blocks_keys() -> None:
     assert event.extra_keys == [("style",), ("style",)]
     scope = PrefixScope(None, ("style", "/adapters/style"))
     assert event.block_hashes == HASHER.hash_blocks(scope, None, list(range(8)), BLOCK)
+
+
+def test_where_generated_tokens_begin_is_part_of_the_keys_if_it_matters() -> None:
+    for tells_apart, keys in ((False, None), (True, "generated:2")):
+        rig = Rig(windows=(None,), tells_prompts_apart=tells_apart)
+        request = rig.request(list(range(6)), "salt")
+        request.all_token_ids += range(50, 60)
+        rig.compute(request)
+        (event,) = rig.subscriber.events
+        assert isinstance(event, BlockStored)
+        assert event.token_ids == request.all_token_ids
+        assert event.extra_keys == [("salt",), None if keys is None else (keys,), None, None]
+        first_generated = 6 if tells_apart else None
+        assert event.block_hashes == HASHER.hash_blocks(
+            PrefixScope("salt"), None, request.all_token_ids, BLOCK, first_generated
+        )
 
 
 def test_evicted_blocks_of_a_group_are_removed_in_one_event() -> None:

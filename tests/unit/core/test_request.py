@@ -44,6 +44,12 @@ def test_a_request_for_prompt_logprobs_does_not_read_the_prefix_cache() -> None:
     assert not make(skip_reading_prefix_cache=True).reads_prefix_cache
 
 
+def test_a_step_takes_tokens_of_the_prompt_or_generated_ones() -> None:
+    request = make(max_tokens=6)
+    assert [request.num_tokens_of_kind(computed) for computed in (0, 1)] == [2, 1]
+    assert request.num_tokens_of_kind(2) >= 6
+
+
 def test_max_tokens_is_the_front_ends_to_set() -> None:
     with pytest.raises(AssertionError, match="max_tokens"):
         make(max_tokens=None)

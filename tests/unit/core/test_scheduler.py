@@ -92,6 +92,34 @@ def test_without_blocks_the_last_request_in_is_preempted_and_resumes() -> None:
     assert preempted["a"] == 0
 
 
+@pytest.mark.parametrize("budget", [100, 6])
+def test_a_resumed_request_computes_its_prompt_and_what_it_generated_in_different_steps(
+    budget: int,
+) -> None:
+    run = engine(max_num_batched_tokens=budget, caching=False)
+    prompt = list(range(10))
+    run.add(core_request("a", prompt, max_tokens=12))
+    while len(run.outputs.get("a", ())) < 8:
+        run.step()
+    run.core.reset_prefix_cache(preempt_running=True)
+    counts = [scheduled(run.step())["a"] for _ in range(2 if budget == 100 else 4)]
+    assert counts == ([10, 8] if budget == 100 else [6, 4, 6, 2])
+    run.finish()
+    assert run.tokens("a") == solo_output(prompt, 12)
+
+
+def test_a_prompt_found_in_the_cache_is_resumed_with_generated_tokens() -> None:
+    run = engine(block_size=4)
+    run.add(core_request("a", [7] * 8, max_tokens=12))
+    for _ in range(7):
+        run.step()
+    run.core._scheduler._preempt(run.core._scheduler._running[0])  # its blocks keep their names
+    new = run.step()
+    assert new is not None
+    assert new.new_requests[0].num_computed_tokens == 12
+    assert new.num_scheduled_tokens == {"a": 3}  # of 15
+
+
 def test_the_priority_policy_admits_the_best_and_preempts_the_worst() -> None:
     run = engine(num_blocks=9, max_model_len=32, max_num_seqs=2, policy="priority")
     prompts = {"low": [1] * 8, "mid": [2] * 8, "high": [3] * 8}

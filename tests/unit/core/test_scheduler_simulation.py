@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from octavo.core import admission
+from octavo.core import admission, block_hash
 from octavo.core.admission import Admission
 from octavo.core.block_hash import PrefixScope
 from octavo.core.kv_cache_manager import HeldBlocks, KVCacheManager
@@ -18,6 +18,9 @@ from octavo.core.request import Request, RequestStatus
 from octavo.core.request_queue import RequestQueue
 from octavo.core.scheduled_step import StepBuilder
 from octavo.core.scheduler import Scheduler
+from octavo.messages.step import SchedulerOutput
+from octavo.ops.step import Int32Array
+from octavo.worker.input_batch import InputBatch
 from tests.fakes.scheduler_simulation import simulate
 
 NUM_EVENTS = 60_000
@@ -182,6 +185,51 @@ def a_prefix_hit_is_counted_again_after_preemption(patch: pytest.MonkeyPatch) ->
     patch.setattr(Admission, "_start", counts_again)
 
 
+def generated_tokens_are_named_as_those_of_prompts(patch: pytest.MonkeyPatch) -> None:
+    init = KVCacheManager.__init__
+
+    def forgets(self: KVCacheManager, *args: object, **kwargs: object) -> None:
+        init(self, *args, **kwargs)  # type: ignore[arg-type]
+        self._tells_prompts_apart = False
+
+    patch.setattr(KVCacheManager, "__init__", forgets)
+
+
+def where_a_prompt_ends_in_its_block_is_not_hashed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        block_hash, "_where", lambda first, size: (-1 if first is None else first // size, 0)
+    )
+
+
+def a_chunk_goes_on_behind_the_end_of_the_prompt(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Request, "num_tokens_of_kind", lambda self, num_computed: self.max_num_tokens)
+
+
+def what_was_generated_is_of_the_prompt_after_a_preemption(patch: pytest.MonkeyPatch) -> None:
+    add_new = StepBuilder.add_new
+
+    def all_prompt(
+        self: StepBuilder, request: Request, num_tokens: int, tables: list[list[int]]
+    ) -> None:
+        add_new(self, request, num_tokens, tables)
+        self._new[-1].num_prompt_tokens = len(self._new[-1].token_ids)
+
+    patch.setattr(StepBuilder, "add_new", all_prompt)
+
+
+def rows_stay_in_the_order_of_the_scheduler(patch: pytest.MonkeyPatch) -> None:
+    order = InputBatch._order
+
+    def as_they_come(self: InputBatch, scheduled: SchedulerOutput) -> tuple[Int32Array, Int32Array]:
+        num_computed, num_scheduled = order(self, scheduled)
+        names = list(scheduled.num_scheduled_tokens)
+        places = [self.request_ids.index(name) for name in names]
+        self.request_ids, self.rows = names, self.rows[places]
+        return num_computed[places], num_scheduled[places]
+
+    patch.setattr(InputBatch, "_order", as_they_come)
+
+
 BUGS: list[Patch] = [
     a_preempted_request_keeps_some_blocks,
     blocks_are_released_twice_on_preemption,
@@ -197,6 +245,11 @@ BUGS: list[Patch] = [
     the_last_of_the_queue_is_admitted_first,
     a_victim_leaves_its_tokens_in_the_step,
     a_prefix_hit_is_counted_again_after_preemption,
+    generated_tokens_are_named_as_those_of_prompts,
+    where_a_prompt_ends_in_its_block_is_not_hashed,
+    a_chunk_goes_on_behind_the_end_of_the_prompt,
+    what_was_generated_is_of_the_prompt_after_a_preemption,
+    rows_stay_in_the_order_of_the_scheduler,
 ]
 
 

@@ -10,7 +10,9 @@ import pytest
 from octavo.ops.backend import Network
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import Activation, KVLayer, Tensor, Weight
+from octavo.ops.library import Library
 from octavo.ops.native import NativeBackend, NativeOps, input_type, stored_kind
+from octavo.ops.plan import PlanOptions
 from octavo.ops.program import ElementType, Op, Program, Rows
 from tests.fakes.memory_checkpoint import random_tensor
 from tests.fakes.worker_rig import native_backend
@@ -82,7 +84,9 @@ def test_a_bfloat16_embedding_is_scaled_by_a_bfloat16(
     assert np.float32(program.forward[0].f[0]) == np.float32(factor)
 
 
-def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
+def test_notes_say_how_weights_are_kept() -> None:
+    options = PlanOptions(prompts_as_generated=True)
+    backend = native_backend("auto", num_threads=1, options=options)
     for kind in (GGMLType.Q4_1, GGMLType.Q4_1, GGMLType.BF16):
         weight(backend.ops, 8, 32, kind)
     (note,) = backend.notes
@@ -91,6 +95,36 @@ def test_notes_say_how_weights_are_kept(backend: NativeBackend) -> None:
     )
     assert "KV cache is bfloat16" in note
     assert note.endswith("kernels on 1 thread")
+    backend.close()
+
+
+def read_prompts_in_bfloat16(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
+    """`Library.input_type` of a level with tile registers."""
+    return ElementType.BF16 if is_prompt and kind != GGMLType.F32 else input_type(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prompts_as_generated", "is_apart"),
+    [
+        (GGMLType.Q4_1, False, True),
+        (GGMLType.Q4_1, True, False),
+        (GGMLType.BF16, False, False),
+        (GGMLType.F32, False, False),
+    ],
+)
+def test_prompts_are_told_apart_if_a_weight_reads_them_in_another_form(
+    monkeypatch: pytest.MonkeyPatch, kind: GGMLType, prompts_as_generated: bool, is_apart: bool
+) -> None:
+    monkeypatch.setattr(Library, "input_type", read_prompts_in_bfloat16)
+    options = PlanOptions(prompts_as_generated=prompts_as_generated)
+    backend = native_backend("auto", num_threads=1, options=options)
+    weight(backend.ops, 8, 32, GGMLType.BF16)
+    assert not backend.tells_prompts_apart
+    weight(backend.ops, 8, 32, kind)
+    assert backend.tells_prompts_apart is is_apart
+    words = "Q4_1 with int8 activations (bfloat16 ones for prompts)"
+    assert (words in backend.notes[0]) is is_apart
+    backend.close()
 
 
 def test_half_precision_weights_are_noted_once(backend: NativeBackend) -> None:

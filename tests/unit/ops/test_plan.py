@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from octavo.ops.ggml_type import GGMLType
-from octavo.ops.library import available_isas
+from octavo.ops.library import available_isas, load_library
 from octavo.ops.plan import Plan, PlanOptions
 from octavo.sampling_params import SamplingParams
 from tests.fakes.memory_checkpoint import float_tensor
@@ -119,6 +119,35 @@ def test_fusion_and_shared_memory_change_no_bit(
 ) -> None:
     expected = alone(make_rig(kind, dtype), "a", 30, 4)
     assert alone(make_rig(kind, dtype, options=options), "a", 30, 4) == expected
+
+
+@pytest.mark.parametrize("isa", available_isas())
+@pytest.mark.parametrize(("kind", "dtype"), [KINDS[0], KINDS[1], KINDS[4], KINDS[10]])
+def test_prompts_have_an_arithmetic_of_their_own_where_the_level_has_one_and_may_be_denied_it(
+    make_rig: Callable[..., WorkerRig], isa: str, kind: GGMLType, dtype: str
+) -> None:
+    """Log-probabilities tell: of a prompt, and of a token after one that was generated."""
+    library = load_library(isa)
+    is_apart = (
+        len({library.input_type(kind, is_prompt=is_prompt) for is_prompt in (False, True)}) > 1
+    )
+    found = []
+    for denied in (False, True):
+        options = PlanOptions(prompts_as_generated=denied)
+        rig = make_rig(kind, dtype, isa=isa, options=options)
+        assert {spec.tells_prompts_apart for spec in rig.worker.kv_cache_specs()} == {
+            is_apart and not denied
+        }
+        got = alone(rig, "a", 20, 3)
+        # the same tokens, but the model has generated none of them
+        rig.add("all prompt", prompt(20, seed=20) + got.token_ids[:2], SCORED)
+        read = rig.generate("all prompt", 1)
+        found.append((got.prompt_logprobs, got.logprobs[1], read.prompt_logprobs[:20], read))
+    (own, after, own_again, read), (as_generated, after_too, _, read_too) = found
+    assert own_again == own
+    assert (own != as_generated) is is_apart
+    assert (read.logprobs != read_too.logprobs) is is_apart
+    assert (after != after_too) is is_apart  # its context is of the prompt
 
 
 def test_a_layer_is_eight_instructions_when_fused_and_twenty_when_not(

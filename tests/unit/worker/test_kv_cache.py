@@ -21,6 +21,12 @@ def test_specs_say_what_each_layer_needs() -> None:
     assert specs[1].bytes_per_token() * 16 == BYTES
 
 
+def test_specs_say_whether_prompts_are_told_apart() -> None:
+    for is_apart in (False, True):
+        specs = kv_cache_specs(LAYERS, "bfloat16", tells_prompts_apart=is_apart)
+        assert [spec.tells_prompts_apart for spec in specs] == [is_apart] * 3
+
+
 @pytest.mark.parametrize("dtype", ["int8", "fp8_e4m3"])
 def test_one_byte_caches_have_a_scale_for_k_and_one_for_v(dtype: str) -> None:
     (spec,) = kv_cache_specs([KVLayer(0, 3, 64, 32)], dtype)

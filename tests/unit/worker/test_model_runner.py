@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,15 @@ from octavo.sampling_params import SamplingParams
 from octavo.worker.model_runner import StepAborted
 from tests.fakes.fake_network import next_token
 from tests.fakes.model_config import model_config
-from tests.unit.worker.conftest import BLOCK_SIZE, MAX_TOKENS, Known, Rig, new, running
+from tests.unit.worker.conftest import (
+    BLOCK_SIZE,
+    MAX_TOKENS,
+    VOCAB_SIZE,
+    Known,
+    Rig,
+    new,
+    running,
+)
 
 
 def test_a_prompt_is_laid_out_and_its_last_token_draws(rig: Rig) -> None:
@@ -191,7 +200,71 @@ def test_a_prompt_of_one_token_has_nothing_to_score(rig: Rig) -> None:
 def test_a_resumed_request_does_not_report_its_prompt_again(rig: Rig) -> None:
     params = SamplingParams(temperature=0.0, prompt_logprobs=1)
     resumed = new("a", [10, 11, 50], [1], num_prompt_tokens=2, params=params)
-    assert rig.step((resumed, 3)).prompt_logprobs is None
+    assert rig.step((resumed, 2)).prompt_logprobs is None
+    output = rig.step((running("a", 2), 1))
+    assert output.prompt_logprobs is None
+    assert output.sampled_token_ids == {"a": [next_token(50, 2)]}
+
+
+def test_generated_tokens_come_before_those_of_prompts(rig: Rig) -> None:
+    """Whatever order the scheduler has; what comes out goes to whom it belongs."""
+    asks = SamplingParams(temperature=0.0, prompt_logprobs=0, logprobs=0)
+    drawn = rig.step(
+        (new("long", [10, 11, 12, 13, 14, 15], [1, 2], params=asks), 3),
+        (new("b", [20], [3]), 1),
+    ).sampled_token_ids["b"][0]
+    resumed = new("c", [30, 31, 32], [4], num_prompt_tokens=1, num_computed_tokens=1)
+    output = rig.step((running("long", 3), 3), (running("b", 1), 1), (resumed, 2))
+    seen = rig.network.steps[1]
+    assert seen.num_generated == 3
+    assert seen.input_ids == [drawn, 31, 32, 13, 14, 15]
+    assert seen.positions == [1, 1, 2, 3, 4, 5]
+    assert (seen.query_start, seen.seq_lens) == ([0, 1, 3, 6], [2, 3, 6])
+    assert [table[0] for table in seen.block_tables[0]] == [3, 4, 1]
+    assert seen.slot_mapping == [[13, 17, 18, 7, 8, 9]]
+    assert output.sampled_token_ids == {
+        "long": [next_token(15, 5)],
+        "b": [next_token(drawn, 1)],
+        "c": [next_token(32, 2)],
+    }
+    assert output.prompt_logprobs is not None
+    assert [entry.token_ids for entry in output.prompt_logprobs["long"] if entry] == [[14], [15]]
+    assert output.logprobs is not None
+    assert output.logprobs["long"][0].token_ids == [next_token(15, 5)]
+
+
+def test_a_step_of_one_kind_keeps_the_order_of_the_scheduler(rig: Rig) -> None:
+    rig.step((new("a", [10], [1]), 1), (new("b", [20, 21], [2]), 2), (new("c", [30], [3]), 1))
+    assert rig.network.steps[0].num_generated == 0
+    assert rig.network.steps[0].input_ids == [10, 20, 21, 30]
+    for number in range(2):  # the second one is moved on
+        rig.step((running("c", 1 + number), 1), (running("a", 1 + number), 1))
+        seen = rig.network.steps[1 + number]
+        assert seen.num_generated == 2
+        assert [table[0] for table in seen.block_tables[0]] == [3, 1]
+    resumed = new("d", [40, 41, 42, 43], [4, 5], num_prompt_tokens=1, num_computed_tokens=1)
+    rig.step((resumed, 2), (running("b", 2), 1))
+    assert rig.network.steps[3].num_generated == 3
+
+
+def test_masks_of_grammars_go_to_the_rows_of_their_requests(rig: Rig) -> None:
+    """The scheduler's order is not that of the arrays: the prompt comes behind."""
+    first = SchedulerOutput([new("b", [20], [2])], {}, {"b": 1}, 1, [])
+    rig.runner.execute_model(first)
+    scheduled = SchedulerOutput([new("a", [10], [1])], {}, {"a": 1, "b": 1}, 2, [], ["a", "b"])
+    batch = rig.runner.prepare(scheduled).batch
+    assert batch.request_ids == ["b", "a"]
+    words = np.arange(2 * (-(-VOCAB_SIZE // 32)), dtype=np.uint32)
+    batch.set_grammar_masks(bytearray(words.tobytes()))
+    of_a, of_b = words.reshape(2, -1)
+    rows = batch.sampling.masks[batch.sampling.mask_row[:2]]
+    np.testing.assert_array_equal(rows, [of_b, of_a])
+
+
+def test_a_step_does_not_cross_the_end_of_a_prompt(rig: Rig) -> None:
+    resumed = new("a", [10, 11, 50], [1], num_prompt_tokens=2)
+    with pytest.raises(AssertionError, match="prompt tokens and generated ones"):
+        rig.step((resumed, 3))
 
 
 def test_an_aborted_step_has_no_result(rig: Rig) -> None:
@@ -209,7 +282,8 @@ def test_an_aborted_step_has_no_result(rig: Rig) -> None:
 def test_chunks_and_company_do_not_change_what_is_drawn(
     prompts: list[list[int]], schedule: Random
 ) -> None:
-    """Any way to cut prompts into steps gives each request the tokens it would get alone."""
+    """Any way to cut prompts into steps gives each request the tokens it would get alone, also if
+    it is taken out and comes back; and each token stands where those of its kind do."""
     rig, num_outputs = Rig(), 3
     blocks = {n: list(range(n * 16, n * 16 + 16)) for n in range(len(prompts))}
     computed = dict.fromkeys(range(len(prompts)), 0)
@@ -217,20 +291,25 @@ def test_chunks_and_company_do_not_change_what_is_drawn(
     known: set[int] = set()
     while any(len(tokens) < num_outputs for tokens in generated.values()):
         parts: list[tuple[NewRequestData | Known, int]] = []
-        budget = MAX_TOKENS
-        for n, prompt in enumerate(prompts):
-            left = len(prompt) + len(generated[n]) - computed[n]
+        budget, gone = MAX_TOKENS, [n for n in known if schedule.random() < 0.1]
+        known.difference_update(gone)
+        computed.update(dict.fromkeys(gone, 0))
+        for n, prompt in schedule.sample([*enumerate(prompts)], len(prompts)):
             if len(generated[n]) == num_outputs or schedule.random() < 0.3:
                 continue
+            left = len(prompt) - computed[n]
+            left = left if left > 0 else left + len(generated[n])
             count = min(schedule.randint(1, left), budget)
             if count == 0:
                 continue
             budget -= count
-            request = running(str(n), computed[n])
-            parts.append((request if n in known else new(str(n), prompt, blocks[n]), count))
+            tokens = prompt + generated[n]
+            resumed = new(str(n), tokens, blocks[n], num_prompt_tokens=len(prompt))
+            parts.append((running(str(n), computed[n]) if n in known else resumed, count))
             known.add(n)
             computed[n] += count
-        for name, tokens in rig.step(*parts).sampled_token_ids.items():
+        output = rig.step(*parts, finished=tuple(map(str, gone)))
+        for name, tokens in output.sampled_token_ids.items():
             generated[int(name)] += tokens
     for n, prompt in enumerate(prompts):
         expected, last = [], prompt[-1]
@@ -243,7 +322,9 @@ def test_chunks_and_company_do_not_change_what_is_drawn(
             zip(seen.query_start[:-1], seen.query_start[1:], strict=True)
         ):
             table = seen.block_tables[0][request]
+            num_prompt_tokens = len(prompts[table[0] // 16])  # of whom the blocks belong to
             for token in range(start, end):
                 position = seen.positions[token]
+                assert (token < seen.num_generated) is (position >= num_prompt_tokens)
                 slot = table[position // BLOCK_SIZE] * BLOCK_SIZE + position % BLOCK_SIZE
                 assert seen.slot_mapping[0][token] == slot

@@ -8,6 +8,7 @@ import pytest
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
 from octavo.errors import ConfigError
+from octavo.ops.native import NativeBackend
 from octavo.sampling_params import SamplingParams
 from octavo.worker.model_runner import StepAborted
 from octavo.worker.worker import Worker
@@ -42,6 +43,15 @@ def test_cache_specs_follow_dtype(rig: WorkerRig) -> None:
     automatic = WorkerRig(TINY_LLAMA, tiny_llama_tensors(TINY_LLAMA), dtype="auto")
     assert {spec.dtype for spec in automatic.worker.kv_cache_specs()} == {"bfloat16"}
     automatic.close()
+
+
+def test_cache_specs_say_whether_the_backend_tells_prompts_apart(
+    rig: WorkerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for is_apart in (True, False):
+        monkeypatch.setattr(NativeBackend, "tells_prompts_apart", is_apart)
+        specs = rig.worker.kv_cache_specs()
+        assert {spec.tells_prompts_apart for spec in specs} == {is_apart}
 
 
 def test_warm_up_takes_time_and_leaves_no_trace(rig: WorkerRig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.config.rules.dtype import choose_dtype
+from octavo.config.rules.dtype import choose_dtype, choose_prompt_dtype
 from octavo.errors import ConfigError
 
 
@@ -56,3 +56,26 @@ def test_float32_is_kept_when_asked_for() -> None:
 def test_float16_is_refused_with_the_reason(given: str, stored: str | None) -> None:
     with pytest.raises(ConfigError, match="--dtype float16 is not supported on CPU: there is no"):
         choose(given, stored)
+
+
+@pytest.mark.parametrize("prompt_dtype", ["auto", "int8", "bfloat16"])
+def test_what_prompts_are_read_in_is_a_choice_where_weights_are_quantised(
+    prompt_dtype: str,
+) -> None:
+    assert choose_prompt_dtype(prompt_dtype, dtype="auto") == (prompt_dtype, "")
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_without_quantised_weights_prompts_have_no_arithmetic_of_their_own(dtype: str) -> None:
+    assert choose_prompt_dtype("auto", dtype=dtype) == ("auto", "")
+    value, reason = choose_prompt_dtype("int8", dtype=dtype)
+    assert value == "auto"
+    assert reason == (
+        f"--prompt-dtype int8 has no effect: with dtype {dtype} no weight is quantised"
+    )
+
+
+def test_bfloat16_prompts_are_had_with_bfloat16_and_cannot_be_with_float32() -> None:
+    assert choose_prompt_dtype("bfloat16", dtype="bfloat16") == ("auto", "")
+    with pytest.raises(ConfigError, match="--prompt-dtype bfloat16 cannot be had with --dtype flo"):
+        choose_prompt_dtype("bfloat16", dtype="float32")
