@@ -118,16 +118,7 @@ bool ov_plan::allocate() {
   }
   row_scratch_cols = align64(row_scratch_cols);
 
-  const auto is_linear = [](const ov_instr& n) {
-    return n.op == OV_OP_LINEAR || n.op == OV_OP_LINEAR_ACT_MUL || n.op == OV_OP_LM_HEAD;
-  };
-  const auto head = std::find_if(sample.begin(), sample.end(), is_linear);
-  const ov_instr* then = head == sample.end() ? nullptr : &*head;
-  next_linear.resize(forward.size());
-  for (size_t i = forward.size(); i-- > 0;) {
-    next_linear[i] = then;
-    if (is_linear(forward[i])) then = &forward[i];
-  }
+  find_next_linears();
 
   const int64_t ids = align64(4 * int64_t{max_tokens});
   const int64_t rows = align64(4 * row_scratch_cols * workers);

@@ -78,6 +78,7 @@ struct ov_plan {
 
  private:
   bool allocate();
+  void find_next_linears();
   ov::View view(const ov_operand& operand, const Rows& rows) const;
   int64_t count(const ov_instr& instr, const Rows& rows) const;
   const float* vector(int32_t index) const { return index < 0 ? nullptr : vectors[static_cast<size_t>(index)].data; }

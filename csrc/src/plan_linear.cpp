@@ -7,6 +7,19 @@
 
 using namespace ov;
 
+void ov_plan::find_next_linears() {
+  const auto is_linear = [](const ov_instr& n) {
+    return n.op == OV_OP_LINEAR || n.op == OV_OP_LINEAR_ACT_MUL || n.op == OV_OP_LM_HEAD;
+  };
+  const auto head = std::find_if(sample.begin(), sample.end(), is_linear);
+  const ov_instr* then = head == sample.end() ? nullptr : &*head;
+  next_linear.resize(forward.size());
+  for (size_t i = forward.size(); i-- > 0;) {
+    next_linear[i] = then;
+    if (is_linear(forward[i])) then = &forward[i];
+  }
+}
+
 void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, const LinearSink* sink) {
   LinearSegment segments[kMaxSegments];
   const int max_segments = n.op == OV_OP_LM_HEAD ? 1 : kMaxSegments;
