@@ -22,8 +22,8 @@ PROMPTS = [
     "What is 2+2?",
     "Name three fruits.",
     "What is the capital of Japan?",
-    "What is the boiling point of water?",
-    "What is photosynthesis?",
+    "Count from one to ten.",
+    "List the months of the year.",
 ]
 MAX_TOKENS = 48
 
