@@ -138,10 +138,10 @@ def test_c43_every_stream_has_one_done() -> None:
 def test_c14_one_failed_request_is_500_and_others_finish(stream: bool) -> None:
     async def main() -> None:
         async with serving() as api:
-            api.core.errors["bad"] = "The step failed."
+            api.core.errors["failing"] = "The step failed."
             requests = [
                 api.client.send("POST", CHAT, body(stream, request_id=name))
-                for name in ("good-1", "bad", "good-2")
+                for name in ("good-1", "failing", "good-2")
             ]
             answers = [await r.answer() for r in requests]
             assert [a.status for a in answers] == [200, 500, 200]
@@ -265,10 +265,10 @@ def test_c13_what_the_core_finds_wrong_is_a_400_with_its_words(route: str, strea
 
     async def main() -> None:
         async with serving() as api:
-            api.core.errors["bad"] = "top_z=7 is too much for this model."
+            api.core.errors["failing"] = "top_z=7 is too much for this model."
             api.core.are_request_errors = True
             ask = getattr(api.client, route)
-            answer = await ask("x", request_id="bad", stream=stream)
+            answer = await ask("x", request_id="failing", stream=stream)
             assert answer.status == 400
             assert answer.error["message"] == "top_z=7 is too much for this model."
             assert answer.error["type"] == "BadRequestError"

@@ -64,7 +64,7 @@ def test_a_profile_says_where_the_time_went(
     assert isinstance(profile, dict)
     assert profile["num_steps"] >= 3
     times = {op["op"]: op for op in profile["ops"]}
-    assert times["LINEAR"]["operations"] > 0
+    assert sum(times["LINEAR"]["operations"].values()) > 0
     assert times["ATTENTION"]["bytes"] > 0
     assert "of all threads" in capsys.readouterr().out
 
