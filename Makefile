@@ -21,14 +21,14 @@ serve: $(VENV)/.ready ## set up, then serve SmolLM2-135M-Instruct on 127.0.0.1:8
 test: $(VENV)/.ready $(VENV)/.test-tools ## set up, then run the tests that need no torch
 	@$(PY) -m pytest $(TIERS) $(ARGS)
 
-test-isa: $(VENV)/.ready ## cross-build for aarch64 and test it emulated (Debian or Ubuntu; about 10 minutes)
+test-isa: $(VENV)/.ready ## cross-build for aarch64 and test it emulated (Debian or Ubuntu; about 30 minutes)
 	@sh scripts/aarch64.sh build/aarch64
 	@sh scripts/test-aarch64.sh build/aarch64 $(ARGS)
 
 test-oracle: $(ORACLE)/.ready ## compare kernels, models and tokenizers with torch, transformers and gguf
 	@$(ORACLE)/bin/python -m pytest tests/conformance -rP $(ARGS)
 
-fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write docs/fidelity.md (about 10 minutes)
+fidelity: $(ORACLE)/.ready ## measure perplexity and greedy agreement, write docs/fidelity.md (about 30 minutes)
 	@$(ORACLE)/bin/python -m benchmarks.fidelity $(ARGS)
 
 test-models: $(ORACLE)/.ready .cache/models/.ready ## compare real models with transformers (744 MB to fetch)

