@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 
 client = openai.OpenAI(base_url=target.url, api_key=target.key, max_retries=0)
 MODEL = target.model
-HI: Any = [{"role": "user", "content": "What is the capital of France?"}]
+HI: Any = [{"role": "user", "content": "What is the capital of Japan?"}]
 GREEDY: Any = {"model": MODEL, "temperature": 0, "max_tokens": 24}
 
 
