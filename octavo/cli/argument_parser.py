@@ -73,35 +73,35 @@ def _dashed(word: str) -> str:
     return name.replace("_", "-") + equals + value
 
 
-class _Hint(argparse.Action):
+class _Explained(argparse.Action):
+    """A flag that does nothing but say why."""
+
+    def __init__(self, *, why: str, **more: Any) -> None:
+        super().__init__(**more)
+        self._why = why
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        self._say(parser.prog, option_string)
+
+    def _say(self, prog: str, flag: str | None) -> None:
+        raise NotImplementedError
+
+
+class _Hint(_Explained):
     """Accepted, with one warning."""
 
-    def __init__(self, *, why: str, **more: Any) -> None:
-        super().__init__(**more)
-        self._why = why
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        print(f"octavo: warning: {option_string} has no effect: {self._why}", file=sys.stderr)
+    def _say(self, prog: str, flag: str | None) -> None:
+        print(f"octavo: warning: {flag} has no effect: {self._why}", file=sys.stderr)
 
 
-class _Refusal(argparse.Action):
+class _Refusal(_Explained):
     """Known, and refused with its reason."""
 
-    def __init__(self, *, why: str, **more: Any) -> None:
-        super().__init__(**more)
-        self._why = why
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        raise ConfigError(f"{parser.prog}: {option_string} is not supported: {self._why}")
+    def _say(self, prog: str, flag: str | None) -> None:
+        raise ConfigError(f"{prog}: {flag} is not supported: {self._why}")

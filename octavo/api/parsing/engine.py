@@ -13,12 +13,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from octavo.api.parsing.call_sink import CallSink
-from octavo.api.parsing.pieces import Content, Piece, Reasoning, merged
-from octavo.api.parsing.reader import Malformed, Reader, Steps
+from octavo.api.parsing.pieces import Content, Piece, Reasoning
+from octavo.api.parsing.reader import Malformed, Steps
 from octavo.api.parsing.reply_format import Action, ReplyFormat
+from octavo.api.parsing.stepped import SteppedParser
 
 
-class MarkedReplyParser:
+class MarkedReplyParser(SteppedParser):
     """A `ReplyParser` for one choice.
 
     Args:
@@ -29,33 +30,16 @@ class MarkedReplyParser:
     def __init__(
         self, form: ReplyFormat, *, in_reasoning: bool = False, schemas: Mapping[str, Any]
     ) -> None:
+        super().__init__()
         self._form = form
         self._schemas = schemas
-        self._reader = Reader()
-        self._out: list[Piece] = []
         self._in_reasoning = in_reasoning
         self._num_calls = 0
         self._owes_end = False  # a section was left without its end mark
         self._has_text = False  # content other than whitespace was said
         # whitespace at the beginning of a run of content; nothing if a call follows
         self._space: list[str] | None = []
-        self._steps = self._reply()
-        next(self._steps)
-
-    def feed(self, text: str) -> list[Piece]:
-        """See `ReplyParser`."""
-        self._reader.add(text)
-        return self._go_on()
-
-    def finish(self) -> list[Piece]:
-        """See `ReplyParser`."""
-        self._reader.end()
-        return self._go_on()
-
-    def _go_on(self) -> list[Piece]:
-        next(self._steps, None)
-        out, self._out = self._out, []
-        return merged(out)
+        self._begin(self._reply())
 
     def _reply(self) -> Steps[None]:
         form, reader = self._form, self._reader

@@ -25,9 +25,9 @@ from octavo.api.parsing.pieces import (
     ReplyParser,
     ToolCallArguments,
     ToolCallStart,
-    merged,
 )
-from octavo.api.parsing.reader import Reader, Steps
+from octavo.api.parsing.reader import Steps
+from octavo.api.parsing.stepped import SteppedParser
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
@@ -67,35 +67,18 @@ class HarmonyFormat:
 HARMONY = HarmonyFormat()
 
 
-class HarmonyParser:
+class HarmonyParser(SteppedParser):
     """A `ReplyParser`."""
 
     def __init__(self, request: ParserRequest) -> None:
+        super().__init__()
         self._tools = request.tools
         self._silent = request.special_tokens.difference(HarmonyFormat.marks)
         self._outside = MarkSet({*_HEADER_BEGINS.marks, *_ENDS, *self._silent})
         self._inside = MarkSet({_START, *_ENDS, *self._silent})
-        self._reader = Reader()
-        self._out: list[Piece] = []
         self._num_calls = 0
         self._said: set[type[Piece]] = set()  # kinds of messages that had text
-        self._steps = self._reply(request.prompt_tail)
-        next(self._steps)
-
-    def feed(self, text: str) -> list[Piece]:
-        """See `ReplyParser`."""
-        self._reader.add(text)
-        return self._go_on()
-
-    def finish(self) -> list[Piece]:
-        """See `ReplyParser`."""
-        self._reader.end()
-        return self._go_on()
-
-    def _go_on(self) -> list[Piece]:
-        next(self._steps, None)
-        out, self._out = self._out, []
-        return merged(out)
+        self._begin(self._reply(request.prompt_tail))
 
     def _reply(self, prompt: str) -> Steps[None]:
         """The prompt ends in a header, before `<|message|>`, or in a message."""

@@ -141,21 +141,27 @@ def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
         weight.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_any_split_of_a_batch_gives_the_bits_of_the_whole(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(KINDS))
     library = load_library(data.draw(st.sampled_from(ISAS)))
-    rows, threads = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
+    is_prompt = data.draw(st.booleans())
+    rows = data.draw(st.integers(1, 140 if is_prompt else 40))
+    threads = data.draw(st.integers(1, 3))
     n = data.draw(st.integers(1, 70))
     pool = library.create_pool(threads)
     weight = library.pack_weight(
         pool, random_tensor("w", (n, 256), kind, np.random.default_rng(n)), kind
     )
     x = normal(rows, 256, seed=rows)
-    whole = library.linear(pool, [weight], x)[0]
+    whole = library.linear(pool, [weight], x, is_prompt=is_prompt)[0]
     cut = data.draw(st.integers(0, rows))
-    parts = [library.linear(pool, [weight], part)[0] for part in (x[:cut], x[cut:]) if len(part)]
+    parts = [
+        library.linear(pool, [weight], part, is_prompt=is_prompt)[0]
+        for part in (x[:cut], x[cut:])
+        if len(part)
+    ]
     np.testing.assert_array_equal(np.concatenate(parts).view(np.int32), whole.view(np.int32))
     weight.close()
     pool.close()

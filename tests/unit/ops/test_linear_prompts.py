@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
@@ -255,27 +253,3 @@ def test_prepared_rows_are_read_back_in_their_form(isa: str) -> None:
     np.testing.assert_array_equal(prepared[:8], rounded_to_int8(x[:8]).astype(np.float32))
     if isa == "amx":
         np.testing.assert_array_equal(prepared[8:], rounded_to_bfloat16(x[8:]))
-
-
-@settings(max_examples=40, deadline=None)
-@given(data=st.data())
-def test_any_split_of_a_batch_gives_the_bits_of_the_whole(data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from(QUANTIZED))
-    library = load_library(data.draw(st.sampled_from(ISAS)))
-    rows, threads = data.draw(st.integers(1, 140)), data.draw(st.integers(1, 3))
-    n = data.draw(st.integers(1, 70))
-    pool = library.create_pool(threads)
-    weight = library.pack_weight(
-        pool, random_tensor("w", (n, 256), kind, np.random.default_rng(n)), kind
-    )
-    x = normal(rows, 256, seed=rows)
-    whole = library.linear(pool, [weight], x, is_prompt=True)[0]
-    cut = data.draw(st.integers(0, rows))
-    parts = [
-        library.linear(pool, [weight], part, is_prompt=True)[0]
-        for part in (x[:cut], x[cut:])
-        if len(part)
-    ]
-    np.testing.assert_array_equal(np.concatenate(parts).view(np.int32), whole.view(np.int32))
-    weight.close()
-    pool.close()
