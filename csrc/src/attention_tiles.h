@@ -7,6 +7,7 @@
 #pragma once
 
 #include "attention_block.h"
+#include "attention_sub_blocks.h"
 #include "attention_task.h"
 #include "attention_tile_softmax.h"
 #include "tiles.h"
@@ -119,30 +120,16 @@ template <class Cache>
 class TilesPartition {
  public:
   TilesPartition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition, const Workspace& ws)
-      : start_(partition * kPartition), valid_(step.seq_lens[rows.request] - start_) {
-    const KvShape& s = a.layer->shape;
-    const int32_t* table = step.block_tables[a.layer->group] + rows.request * step.block_table_stride;
-    const Span span(rows, start_);
-    if (span.first % 2) v_[span.first - 1] = nullptr;
-    if (span.last % 2) v_[span.last] = nullptr;
-    for (int i = span.first; i < span.last; ++i) {
-      const int32_t token = start_ + i * kSubBlock;
-      char* share = a.layer->share(table[token / s.block_size]);
-      const int sub = token % s.block_size / kSubBlock;
-      k_[i] = s.k_sub(share, rows.kv_head, sub);
-      v_[i] = s.v_sub(share, rows.kv_head, sub);
-      if constexpr (Cache::kHasScales) {
-        scales_.k[i] = s.k_scales(share, rows.kv_head, sub);
-        scales_.v[i] = s.v_scales(share, rows.kv_head, sub);
+      : subs_(a, step, rows, partition) {
+    if constexpr (Cache::kHasScales) {
+      const KvShape& s = a.layer->shape;
+      const SubSpan span(rows, subs_.start);
+      for (int i = span.first; i < span.last; ++i) {
         char* expanded = ws.k_panel + int64_t{2} * i * kSubBlock * s.k_pad;
-        prefetch(v_[i], s.v_sub_bytes);
-        Cache::expand_k(k_[i], s.k_dim, expanded);
-        k_[i] = expanded;
+        prefetch(subs_.v[i], s.v_sub_bytes);
+        Cache::expand_k(subs_.k[i], s.k_dim, expanded);
+        subs_.k[i] = expanded;
       }
-    }
-    if constexpr (Cache::kHasScales) {  // of sub-blocks beside these nothing is visible
-      if (span.first % 2) scales_.k[span.first - 1] = scales_.v[span.first - 1] = scales_.k[span.first];
-      if (span.last % 2) scales_.k[span.last] = scales_.v[span.last] = scales_.k[span.last - 1];
     }
   }
 
@@ -154,18 +141,18 @@ class TilesPartition {
     int held = jobs[0].rows.vectors < kTileVectors ? jobs[0].rows.vectors : kTileVectors;  // what the shapes are for
     TileShapes registers(attention_shapes(held));
     for (int i = 0; i < num_jobs; ++i) {
-      const Span span(jobs[i].rows, start_);
+      const SubSpan span(jobs[i].rows, subs_.start);
       float* scores = ws.scores + i * ws.score_floats;
       each_part(jobs[i].rows.vectors, registers, held, [&](int m, int half, auto rows) {
-        score_tiles<decltype(rows)::value>(jobs[i].q + m * q_stride, q_stride, half, k_ + span.first,
+        score_tiles<decltype(rows)::value>(jobs[i].q + m * q_stride, q_stride, half, subs_.k + span.first,
                                            span.last - span.first, s.k_dim,
                                            scores + int64_t{m} * kScoreStride + span.first * kSubBlock);
       });
     }
     for (int i = 0; i < num_jobs; ++i) {
-      const Span span(jobs[i].rows, start_);
-      tile_softmax<Cache>(a, jobs[i].rows, start_, ws.scores + i * ws.score_floats, scales_, span.first_step(),
-                          span.last_step(), jobs[i].result);
+      const SubSpan span(jobs[i].rows, subs_.start);
+      tile_softmax<Cache>(a, jobs[i].rows, subs_.start, ws.scores + i * ws.score_floats, subs_.scales,
+                          span.first_step(), span.last_step(), jobs[i].result);
     }
     sum_values(s, jobs, num_jobs, ws, registers, held);
   }
@@ -176,7 +163,7 @@ class TilesPartition {
                   int& held) const {
     int begin = kSubsPerPartition, end = 0;
     for (int i = 0; i < num_jobs; ++i) {
-      const Span span(jobs[i].rows, start_);
+      const SubSpan span(jobs[i].rows, subs_.start);
       begin = span.first_step() < begin ? span.first_step() : begin;
       end = span.last_step() > end ? span.last_step() : end;
     }
@@ -184,7 +171,7 @@ class TilesPartition {
     for (int d = 0; d < s.v_dim; d += dims) {
       for (int i = 2 * begin; i < 2 * end; ++i) fill(i, s.v_dim, d, dims, ws.v_panel);
       for (int i = 0; i < num_jobs; ++i) {
-        const Span span(jobs[i].rows, start_);
+        const SubSpan span(jobs[i].rows, subs_.start);
         const int first = span.first_step() * kStepTokens, steps = span.last_step() - span.first_step();
         const float* scores = ws.scores + i * ws.score_floats;
         each_part(jobs[i].rows.vectors, registers, held, [&](int m, int half, auto rows) {
@@ -201,34 +188,21 @@ class TilesPartition {
   void fill(int i, int v_dim, int d, int dims, char* panel) const {
     panel += int64_t{2} * i * kSubBlock * dims;
     const int row = 4 * dims;  // bytes of a pair of tokens
-    if (!v_[i]) {
+    if (!subs_.v[i]) {
       memset(panel, 0, static_cast<size_t>(row) * kSubBlock / 2);
     } else if constexpr (Cache::kHasScales) {  // finite codes in every slot
-      Cache::expand_v(v_[i] + d, v_dim, dims, panel);
+      Cache::expand_v(subs_.v[i] + d, v_dim, dims, panel);
     } else {
       // moves alone: for a while after a tile instruction arithmetic has one port
       for (int pair = 0; pair < kSubBlock / 2; ++pair)
         for (int at = 0; at < row; at += 64)
-          _mm512_storeu_si512(panel + row * pair + at, _mm512_loadu_si512(v_[i] + 4 * (pair * v_dim + d) + at));
+          _mm512_storeu_si512(panel + row * pair + at, _mm512_loadu_si512(subs_.v[i] + 4 * (pair * v_dim + d) + at));
       auto* slots = reinterpret_cast<uint16_t*>(panel);
-      const int valid = valid_ - i * kSubBlock;
+      const int valid = subs_.valid - i * kSubBlock;
       for (int t = valid < 0 ? 0 : valid; t < kSubBlock; ++t)  // hold anything, also NaN
         for (int x = 0; x < dims; ++x) slots[(t / 2) * 2 * dims + 2 * x + (t & 1)] = 0;
     }
   }
-
-  // Sub-blocks of the partition that some row of a tile sees.
-  struct Span {
-    int first, last;
-    Span(const QueryRows& tile, int32_t start) {
-      const int32_t from = tile.low > start ? tile.low - start : 0;
-      const int32_t to = tile.high - start < kPartition ? tile.high - start : kPartition;
-      first = from / kSubBlock;
-      last = (to + kSubBlock - 1) / kSubBlock;
-    }
-    int first_step() const { return first / 2; }
-    int last_step() const { return (last + 1) / 2; }
-  };
 
   // f(first vector, vectors of the first tile, tiles) for what fits in the registers.
   template <class F>
@@ -242,10 +216,7 @@ class TilesPartition {
     }
   }
 
-  int32_t start_, valid_;  // first token; slots from it on that hold tokens
-  const char* k_[kSubsPerPartition];
-  const char* v_[kSubsPerPartition];  // null: weights are 0, not read
-  Scales scales_;
+  SubBlocks<Cache> subs_;
 };
 
 }  // namespace ov
