@@ -2,11 +2,15 @@
 
 #include <cmath>
 #include <cstring>
+#include <new>
 
+#include "attention_ahead.h"
+#include "attention_few.h"
 #include "attention_lanes.h"
 #include "attention_task.h"
 #include "attention_tasks.h"
 #include "attention_tiles.h"
+#include "runs.h"
 #include "vmath.h"
 
 namespace ov {
@@ -68,6 +72,15 @@ bool uses_tiles(const KvShape& s) {
 #endif
 }
 
+// Whether rows take the kernels that read each line of the cache once.
+bool reads_few(const KvShape& s, const QueryRows& rows) {
+#if defined(OV_HAS_TILES)
+  return fits_tiles(s) && rows.vectors <= kFewVectors && s.k_dim <= kQueryStride;
+#else
+  return s.block_size < 0 && rows.rows < 0;  // never
+#endif
+}
+
 // f(a partition's K and V as operands of the products).
 template <class F>
 void with_partition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition,
@@ -75,11 +88,15 @@ void with_partition(const AttentionArgs& a, const ov_step& step, const QueryRows
   const int32_t dtype = a.layer->shape.dtype;
 #if defined(OV_HAS_TILES)
   if (uses_tiles(a.layer->shape)) {
-    switch (dtype) {
-      case OV_BF16: return f(TilesPartition<Bf16Cache>(a, step, rows, partition, ws));
-      case OV_I8: return f(TilesPartition<Expanded<Int8Cache>>(a, step, rows, partition, ws));
-      default: return f(TilesPartition<Expanded<Fp8Cache>>(a, step, rows, partition, ws));
-    }
+    const auto with = [&]<template <class> class Partition>() {
+      switch (dtype) {
+        case OV_BF16: return f(Partition<Bf16Cache>(a, step, rows, partition, ws));
+        case OV_I8: return f(Partition<Expanded<Int8Cache>>(a, step, rows, partition, ws));
+        default: return f(Partition<Expanded<Fp8Cache>>(a, step, rows, partition, ws));
+      }
+    };
+    if (reads_few(a.layer->shape, rows)) return with.template operator()<FewPartition>();
+    return with.template operator()<TilesPartition>();
   }
 #endif
   switch (dtype) {
@@ -132,6 +149,25 @@ bool AttentionScratch::allocate(int workers, int max_heads_per_kv, int k_dim, in
 
 namespace {
 
+// f(i, memory of its worker) for each item; each worker takes its own in order and asks for K and V ahead. item(i): what
+// it reads.
+template <class At, class ItemAt, class F>
+void parallel_reads(ov_pool* pool, const AttentionArgs& a, const ov_step& step, int64_t items, const ItemAt& item,
+                    At&& workspace, F&& f) {
+  const KvOrder order = {[](const void* context, int64_t i) { return (*static_cast<const ItemAt*>(context))(i); },
+                         &item};
+  const int threads = pool_size(pool);
+  for (int t = 0; t < threads; ++t) new (workspace(t).ahead) KvAhead(a, step, order);
+  parallel_runs(pool, items, [&](int64_t i, int worker, bool) {
+    const Workspace ws = workspace(worker);
+    if (reads_few(a.layer->shape, item(i).rows)) {
+      const int64_t run = ((i + 1) * threads - 1) / items;
+      ws.ahead->begin(i, Runs::begin(items, threads, static_cast<int>(run) + 1));
+    }
+    f(i, ws);
+  });
+}
+
 // Few tasks: their partitions are spread over the workers; the merge is the same sequence of operations.
 struct SplitMemory {
   float *slots, *folds;
@@ -166,8 +202,10 @@ void attend_split(ov_pool* pool, const AttentionArgs& a, const ov_step& step, co
         partition = -1;
       }
     }
-    parallel_for(pool, num_items, [&](int64_t i, int worker) {
-      const Workspace ws = workspace(worker);
+    const auto item = [&](int64_t i) {
+      return KvOrder::Item{tasks[items[i].task], items[i].partition, items[i].partition + 1};
+    };
+    parallel_reads(pool, a, step, num_items, item, workspace, [&](int64_t i, const Workspace& ws) {
       const QueryRows rows = tasks[items[i].task];
       load_rows(a, rows, ws.q);
       const TileJob job{rows, ws.q, items[i].is_first ? total(items[i].task) : slot(i)};
@@ -206,8 +244,11 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
     return attend_split(pool, a, step, tasks, capacity,
                         {scratch.slots_, scratch.folds_, scratch.slot_floats_, scratch.num_slots_}, workspace);
 
-  parallel_for(pool, tasks.size(), [&](int64_t task, int worker) {
-    const Workspace ws = workspace(worker);
+  const auto item = [&](int64_t i) {
+    const QueryRows rows = tasks[i];
+    return KvOrder::Item{rows, rows.low / kPartition, (rows.high + kPartition - 1) / kPartition};
+  };
+  parallel_reads(pool, a, step, tasks.size(), item, workspace, [&](int64_t task, const Workspace& ws) {
     const QueryRows rows = tasks[task];
     const int tiles = (rows.rows + tile_rows - 1) / tile_rows;
     const auto total = [&](int t) { return State(ws.totals + t * ws.total_floats, capacity); };

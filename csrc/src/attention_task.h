@@ -24,6 +24,8 @@ constexpr int kPanelValues = 0;
 constexpr int kScoreStride = kPartition;
 #endif
 
+class KvAhead;
+
 // Consecutive query rows of one request that share one KV head.
 struct QueryRows {
   int32_t request = 0, kv_head = 0;
@@ -77,6 +79,7 @@ inline int vector_capacity(int heads_per_kv) {
 
 // One worker's memory.
 struct Workspace {
+  static constexpr int64_t kAheadRoom = 256;
   char* q;            // [tiles][capacity][k_pad] in the type of the products
   float* scores;      // [tiles][capacity][kScoreStride]
   uint16_t* weights;  // [capacity][kPartition] bf16; an f32 cache and tile registers keep them in scores
@@ -85,13 +88,14 @@ struct Workspace {
   char* v_panel;      // [kPanelValues][v_dim] bf16
   float* partials;    // [tiles]
   float* totals;      // [tiles]
+  KvAhead* ahead;     // room for one
   int64_t q_bytes, score_floats, total_floats;  // of a tile
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
     return 4 * (int64_t{kTilesPerTask} * capacity * k_pad + int64_t{kTilesPerTask} * capacity * kScoreStride +
                 int64_t{capacity} * kPartition / 2 + int64_t{kSubBlock} * v_pad +
                 int64_t{kPanelValues} / 2 * (k_pad + v_pad) + 2 * kTilesPerTask * state_floats(capacity, v_pad)) +
-           64 * 8;
+           kAheadRoom + 64 * 9;
   }
   Workspace(char* memory, int capacity, int k_pad, int v_pad)
       : q_bytes(int64_t{4} * capacity * k_pad),
@@ -110,6 +114,7 @@ struct Workspace {
     v_panel = take(int64_t{2} * kPanelValues * v_pad);
     partials = reinterpret_cast<float*>(take(4 * kTilesPerTask * total_floats));
     totals = reinterpret_cast<float*>(take(4 * kTilesPerTask * total_floats));
+    ahead = reinterpret_cast<KvAhead*>(take(kAheadRoom));
   }
 };
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -413,10 +413,10 @@ def test_a_decode_row_split_over_more_partitions_than_fit_at_once(isa: str, kv_d
 def test_any_chunking_gives_the_bits_of_one_pass(data: st.DataObject) -> None:
     kv_heads = data.draw(st.integers(1, 3))
     shape = Shape(
-        heads=kv_heads * data.draw(st.integers(1, 5)),
+        heads=kv_heads * data.draw(st.integers(1, 9)),
         kv_heads=kv_heads,
         k_dim=data.draw(st.sampled_from([8, 16, 64])),
-        v_dim=data.draw(st.sampled_from([8, 16, 48])),
+        v_dim=data.draw(st.sampled_from([8, 16, 48, 64])),
         window=data.draw(st.sampled_from([0, 0, 20, 270])),
         has_sinks=data.draw(st.booleans()),
     )
@@ -438,6 +438,42 @@ def test_any_chunking_gives_the_bits_of_one_pass(data: st.DataObject) -> None:
     got = attend(shape, sequences, steps, kv_dtype=kv_dtype, num_threads=num_threads, seed=1)
     for values, alone in zip(got, expected, strict=True):
         np.testing.assert_array_equal(values, alone)
+
+
+@pytest.mark.parametrize("isa", ISAS[:1])
+@each_cache
+@pytest.mark.parametrize("group", range(1, 10))
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(k_dim=64, v_dim=64),
+        Shape(k_dim=32, v_dim=96, window=37),
+        Shape(k_dim=96, v_dim=32, block_size=32, cap=3.0, has_sinks=True),
+    ],
+)
+def test_single_tokens_have_the_bits_of_a_prompt(
+    isa: str, kv_dtype: str, group: int, shape: Shape
+) -> None:
+    # few query vectors may have kernels of their own; values that a product may flush to zero
+    shape = replace(shape, heads=2 * group)
+    seq = sequence(shape, 290, group)
+    rng = np.random.default_rng(group)
+    for values in (seq.q, seq.k, seq.v):
+        tiny = rng.random(values.shape)
+        values[tiny < 0.1] *= np.float32(1e-36)
+        values[tiny < 0.05] = np.float32(1e-40)
+    options = {"isa": isa, "kv_dtype": kv_dtype}
+    (prompt,) = attend(shape, [seq], [[(0, 290)]], **options)
+    decoded = [1, 2, 13, 15, 16, 17, 31, 32, 33, 255, 256, 257, 289]
+    for num_threads in (1, 2):
+        cache = Cache(shape, [seq] * len(decoded), num_threads=num_threads, **options)
+        try:
+            for request, length in enumerate(decoded):
+                cache.write_all(request, length)
+            got = cache.run([(request, 1) for request in range(len(decoded))])
+        finally:
+            cache.close()
+        np.testing.assert_array_equal(np.concatenate(got), prompt[decoded])
 
 
 @each_isa
