@@ -2,7 +2,7 @@
  *
  * Conventions: sizes are elements unless the name says bytes; matrices are row-major; T tokens, R requests, L logit
  * rows of one step. Functions return 0, or a negative code with the sentence in ov_last_error() (per thread). Nothing
- * here allocates during a step. Mirrored by octavo/ops/library.py; a test compares the sizes of all structs. */
+ * here allocates during a step. Mirrored by octavo/ops/abi.py; a test compares the sizes of all structs. */
 #ifndef OCTAVO_H
 #define OCTAVO_H
 

@@ -1,8 +1,7 @@
-"""The native CPU library as Python sees it: ctypes mirror of csrc/include/octavo.h, and its loader.
+"""The native CPU library as Python sees it, and its loader.
 
-One shared object per instruction-set level lies in octavo/lib. Structs and prototypes are declared
-here and nowhere else; sizes and the ABI version are compared at load, so a stale build is a
-sentence and not a crash.
+One shared object per instruction-set level lies in octavo/lib. Its sizes and version are compared
+with octavo/ops/abi.py at load, so a stale build is a sentence and not a crash.
 
 Runs in: workers on CPU, tests, benchmarks. Owns: loaded libraries, handles of weights and pools.
 Knows nothing of: models, plans, requests.
@@ -13,21 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Sequence
-from ctypes import (
-    CFUNCTYPE,
-    POINTER,
-    Structure,
-    c_char_p,
-    c_double,
-    c_float,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_void_p,
-    sizeof,
-)
+from ctypes import c_int32, c_void_p, sizeof
 from functools import cache
 from typing import Any
 
@@ -35,206 +20,17 @@ import numpy as np
 import numpy.typing as npt
 
 from octavo.errors import EngineError, StartupError
+from octavo.ops.abi import ABI_VERSION, PROTOTYPES, STRUCTS, OvKvLayer
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.platforms.cpu import ISA_FLAGS, cpu_facts, runnable_isas
 
-ABI_VERSION = 3
 #: where the build puts the shared objects
 LIBRARY_DIR = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")
 #: all levels of all processors
 ISA_LEVELS = (*ISA_FLAGS, "scalar")
 #: segments that one linear call can have
 MAX_SEGMENTS = 4
-
-
-class OvKvLayer(Structure):
-    _fields_ = [
-        ("layer_offset_bytes", c_int64),
-        ("group", c_int32),
-        ("num_kv_heads", c_int32),
-        ("k_head_dim", c_int32),
-        ("v_head_dim", c_int32),
-        ("dtype", c_int32),
-    ]
-
-
-class OvBuffer(Structure):
-    _fields_ = [
-        ("offset_bytes", c_int64),
-        ("stride_bytes", c_int64),
-        ("dtype", c_int32),
-        ("rows", c_int32),
-        ("cols", c_int32),
-        ("pad_", c_int32),
-    ]
-
-
-class OvOperand(Structure):
-    _fields_ = [("buffer", c_int32), ("col", c_int32)]
-
-
-class OvInstr(Structure):
-    _fields_ = [
-        ("op", c_int32),
-        ("rows", c_int32),
-        ("in_", OvOperand * 4),
-        ("out", OvOperand * 4),
-        ("weight", c_int32 * 4),
-        ("vec", c_int32 * 4),
-        ("i", c_int32 * 8),
-        ("f", c_float * 4),
-    ]
-
-
-class OvVector(Structure):
-    _fields_ = [("data", c_void_p), ("n", c_int64)]
-
-
-class OvPlanDesc(Structure):
-    _fields_ = [
-        ("buffers", c_void_p),
-        ("forward", c_void_p),
-        ("sample", c_void_p),
-        ("weights", c_void_p),
-        ("vectors", c_void_p),
-        ("kv_layers", c_void_p),
-        ("kv_pool", c_void_p),
-        ("kv_block_stride_bytes", c_int64),
-        ("arena_bytes", c_int64),
-        ("num_buffers", c_int32),
-        ("num_forward", c_int32),
-        ("num_sample", c_int32),
-        ("num_weights", c_int32),
-        ("num_vectors", c_int32),
-        ("num_kv_layers", c_int32),
-        ("max_tokens", c_int32),
-        ("max_requests", c_int32),
-        ("logit_chunk", c_int32),
-        ("block_size", c_int32),
-        ("vocab_size", c_int32),
-        ("prompts_as_generated", c_int32),
-    ]
-
-
-class OvStep(Structure):
-    _fields_ = [
-        ("version", c_uint32),
-        ("bytes", c_uint32),
-        ("num_tokens", c_int32),
-        ("num_requests", c_int32),
-        ("num_logits", c_int32),
-        ("num_groups", c_int32),
-        ("num_generated", c_int32),
-        ("pad_", c_int32),
-        ("input_ids", c_void_p),
-        ("input_rows", c_void_p),
-        ("positions", c_void_p),
-        ("query_start", c_void_p),
-        ("seq_lens", c_void_p),
-        ("logit_rows", c_void_p),
-        ("slot_mapping", c_void_p),
-        ("block_tables", c_void_p),
-        ("block_table_stride", c_int64),
-        ("last_tokens", c_void_p),
-        ("lora_slots", c_void_p),
-        ("draft_tokens", c_void_p),
-    ]
-
-
-class OvSampling(Structure):
-    _fields_ = [
-        ("version", c_uint32),
-        ("bytes", c_uint32),
-        ("temperature", c_void_p),
-        ("top_p", c_void_p),
-        ("min_p", c_void_p),
-        ("top_k", c_void_p),
-        ("seed", c_void_p),
-        ("output_index", c_void_p),
-        ("state_row", c_void_p),
-        ("target", c_void_p),
-        ("num_logprobs", c_void_p),
-        ("report_offsets", c_void_p),
-        ("report_ids", c_void_p),
-        ("repetition_penalty", c_void_p),
-        ("presence_penalty", c_void_p),
-        ("frequency_penalty", c_void_p),
-        ("seen_offsets", c_void_p),
-        ("seen_ids", c_void_p),
-        ("seen_counts", c_void_p),
-        ("bias_offsets", c_void_p),
-        ("bias_ids", c_void_p),
-        ("bias_values", c_void_p),
-        ("mask_row", c_void_p),
-        ("masks", c_void_p),
-        ("logits_hook", c_void_p),
-        ("hook_context", c_void_p),
-    ]
-
-
-class OvSampleOutput(Structure):
-    _fields_ = [
-        ("sampled", c_void_p),
-        ("status", c_void_p),
-        ("max_logprobs", c_int32),
-        ("pad_", c_int32),
-        ("logprob_ids", c_void_p),
-        ("logprob_values", c_void_p),
-        ("logprob_ranks", c_void_p),
-    ]
-
-
-#: `ov_sampling.logits_hook`: context, first row, rows, address of the logits, floats per row
-LOGITS_HOOK = CFUNCTYPE(None, c_void_p, c_int32, c_int32, c_void_p, c_int64)
-
-#: name in the header -> mirror
-STRUCTS: dict[str, type[Structure]] = {
-    "ov_kv_layer": OvKvLayer,
-    "ov_buffer": OvBuffer,
-    "ov_operand": OvOperand,
-    "ov_instr": OvInstr,
-    "ov_vector": OvVector,
-    "ov_plan_desc": OvPlanDesc,
-    "ov_step": OvStep,
-    "ov_sampling": OvSampling,
-    "ov_sample_output": OvSampleOutput,
-}
-
-#: function -> (result, arguments)
-PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
-    "ov_abi_version": (c_int, []),
-    "ov_isa_name": (c_char_p, []),
-    "ov_last_error": (c_char_p, []),
-    "ov_sizeof": (c_size_t, [c_char_p]),
-    "ov_pool_create": (c_void_p, [c_int, c_void_p, c_int]),
-    "ov_pool_destroy": (None, [c_void_p]),
-    "ov_weight_create": (
-        c_void_p,
-        [c_void_p, c_int, c_void_p, c_int64, c_int64, c_int, c_void_p],
-    ),
-    "ov_weight_destroy": (None, [c_void_p]),
-    "ov_weight_bytes": (c_int64, [c_void_p]),
-    "ov_weight_dequantize": (c_int, [c_void_p, c_int64, c_int64, c_void_p]),
-    "ov_convert": (c_int, [c_int, c_void_p, c_int64, c_int, c_void_p]),
-    "ov_input_type": (c_int, [c_int, c_int]),
-    "ov_linear": (c_int, [c_void_p, c_int, c_void_p, c_int, c_int64, c_void_p, c_void_p]),
-    "ov_plan_create": (c_void_p, [c_void_p, c_void_p]),
-    "ov_plan_destroy": (None, [c_void_p]),
-    "ov_plan_set_kv": (c_int, [c_void_p, c_void_p, c_int64]),
-    "ov_plan_forward": (c_int, [c_void_p, c_void_p]),
-    "ov_plan_sample": (c_int, [c_void_p, c_void_p, c_void_p, c_void_p]),
-    "ov_plan_abort": (None, [c_void_p, c_int]),
-    "ov_plan_read": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
-    "ov_plan_write": (c_int, [c_void_p, c_int32, c_int64, c_void_p]),
-    "ov_plan_enable_timers": (None, [c_void_p, c_int]),
-    "ov_plan_timers": (c_int, [c_void_p, c_void_p, c_int64]),
-    "ov_row_bytes": (c_int64, [c_int, c_int64]),
-    "ov_kv_layer_bytes": (c_int64, [POINTER(OvKvLayer), c_int32]),
-    "ov_probe": (c_double, [c_void_p, c_int]),
-    "ov_memory_map": (c_void_p, [c_int64]),
-    "ov_memory_unmap": (None, [c_void_p, c_int64]),
-}
 
 
 class Library:

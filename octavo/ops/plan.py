@@ -20,15 +20,9 @@ import numpy.typing as npt
 from octavo.errors import EngineError, StartupError
 from octavo.messages.kv_cache import DTYPE_BYTES
 from octavo.messages.profile import Profile
-from octavo.ops.arena import lay_out
-from octavo.ops.backend import KVPool
-from octavo.ops.fusion import forget_logits, fuse_program
-from octavo.ops.ggml_type import GGMLType
-from octavo.ops.library import (
+from octavo.ops.abi import (
     ABI_VERSION,
     LOGITS_HOOK,
-    Library,
-    NativeWeight,
     OvBuffer,
     OvInstr,
     OvKvLayer,
@@ -38,8 +32,12 @@ from octavo.ops.library import (
     OvSampling,
     OvStep,
     OvVector,
-    ThreadPool,
 )
+from octavo.ops.arena import lay_out
+from octavo.ops.backend import KVPool
+from octavo.ops.fusion import forget_logits, fuse_program
+from octavo.ops.ggml_type import GGMLType
+from octavo.ops.library import Library, NativeWeight, ThreadPool
 from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.program import CacheType, ElementType, Instruction, Operand, Program, Rows
 from octavo.ops.roofline import StepCounter, op_times, windows_of

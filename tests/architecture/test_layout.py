@@ -23,6 +23,7 @@ HOMES = {
     "zmq": ["transport/"],
     "ray": ["executor/ray.py"],
     "ctypes": [
+        "ops/abi.py",
         "ops/library.py",
         "ops/plan.py",
         "structured_output/llguidance.py",

@@ -11,15 +11,9 @@ import pytest
 
 from octavo.errors import StartupError
 from octavo.ops import library as library_module
+from octavo.ops.abi import PROTOTYPES, STRUCTS
 from octavo.ops.ggml_type import GGMLType
-from octavo.ops.library import (
-    LIBRARY_DIR,
-    PROTOTYPES,
-    STRUCTS,
-    available_isas,
-    best_isa,
-    load_library,
-)
+from octavo.ops.library import LIBRARY_DIR, available_isas, best_isa, load_library
 from octavo.ops.program import ElementType
 from octavo.platforms.cpu import runnable_isas
 

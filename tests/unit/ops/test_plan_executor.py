@@ -10,18 +10,10 @@ import numpy as np
 import pytest
 
 from octavo.errors import EngineError, StartupError
+from octavo.ops.abi import ABI_VERSION, OvBuffer, OvInstr, OvOperand, OvPlanDesc, OvStep
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import Activation, KVLayer
-from octavo.ops.library import (
-    ABI_VERSION,
-    OvBuffer,
-    OvInstr,
-    OvOperand,
-    OvPlanDesc,
-    OvStep,
-    available_isas,
-    load_library,
-)
+from octavo.ops.library import available_isas, load_library
 from octavo.ops.program import ElementType, Op, Operand, Rows
 from octavo.ops.step import SampleOutputArrays, SamplingArrays, StepArrays
 from tests.fakes.memory_checkpoint import random_tensor

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from octavo.messages.kv_cache import DTYPE_BYTES, KVCacheConfig, KVCacheGroup
+from octavo.ops.abi import OvKvLayer
 from octavo.ops.interface import KVLayer
-from octavo.ops.library import OvKvLayer, load_library
+from octavo.ops.library import load_library
 from octavo.ops.plan import CACHE_TYPES
 from octavo.worker.kv_cache import kv_cache_specs, place_layers
 
