@@ -36,6 +36,10 @@ struct Form {
 template <int Kind>
 using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
 
+template <int Kind>
+using TilesAheadOf = TilesAhead<kDirectTiles, Tile<Kind>::kGroupBytes,
+                                Tile<Kind>::kSuper ? Tile<Kind>::kScaleBytes / 8 : Tile<Kind>::kScaleBytes>;
+
 // Packed tiles, expanded in registers.
 template <int Kind, int Tiles>
 class DirectSource {
@@ -45,8 +49,8 @@ class DirectSource {
   static constexpr int kTiles = Tiles;
 
   // `step` bytes from a tile to the next
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, const NextTiles& after)
-      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(w, tile, step, after) {
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead)
+      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(ahead) {
     for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
@@ -61,12 +65,10 @@ class DirectSource {
   OV_ALWAYS_INLINE GroupScales scales(int c) const { return scales_[c]; }
 
  private:
-  static constexpr int64_t kScaleBytes = T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes;  // of a group
-
   ScaleReader<Kind> reader_[Tiles];
   const uint8_t* group_;
   int64_t step_;
-  TilesAhead<Tiles, T::kGroupBytes, kScaleBytes> ahead_;
+  TilesAheadOf<Kind>& ahead_;
   GroupScales scales_[Tiles];
 };
 
@@ -77,8 +79,12 @@ class PanelSource {
   using Form = F;
   static constexpr int kTiles = Tiles;
 
-  explicit OV_ALWAYS_INLINE PanelSource(const uint8_t* panel) : panel_(panel), group_(panel) {}
-  OV_ALWAYS_INLINE void begin(int64_t g) { group_ = panel_ + g * Tiles * Form::kRecord; }
+  OV_ALWAYS_INLINE PanelSource(const uint8_t* panel, WholeTilesAhead<Tiles>& ahead)
+      : panel_(panel), group_(panel), ahead_(ahead) {}
+  OV_ALWAYS_INLINE void begin(int64_t g) {
+    group_ = panel_ + g * Tiles * Form::kRecord;
+    ahead_.ask();
+  }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
     return load_bytes(group_ + c * Form::kRecord + 64 * Quad);
@@ -92,6 +98,7 @@ class PanelSource {
  private:
   const uint8_t* panel_;
   const uint8_t* group_;
+  WholeTilesAhead<Tiles>& ahead_;
 };
 
 template <int Kind, int Tiles>
@@ -180,11 +187,10 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
 
 // The same over a panel, whose quads are in pairs of columns, for two rows at a time; an odd last row is its own neighbour.
 template <int R, class Form>
-OV_ALWAYS_INLINE void multiply_pairs(const uint8_t* panel, const IntInput& in, int64_t first, Lanes (&acc)[R][1]) {
+OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInput& in, int64_t first, Lanes (&acc)[R][1]) {
   constexpr int kPairs = (R + 1) / 2;
   const auto row = [&](int r) OV_INLINED { return in.row + (first + (r < R ? r : R - 1)) * in.stride; };
   const auto starts = [&](int r) OV_INLINED { return in.start + (first + (r < R ? r : R - 1)) * in.start_stride; };
-  PanelSource<Form, 1> source(panel);
   unroll<R>([&](auto r) OV_INLINED { acc[r.value][0] = set1(0.0f); });
   for (int64_t g = 0; g < in.layout.groups; ++g) {
     source.begin(g);
@@ -221,21 +227,22 @@ OV_ALWAYS_INLINE void multiply_pairs(const uint8_t* panel, const IntInput& in, i
 #endif
 
 template <int Kind, int R>
-void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
+void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead, const IntInput& in,
                  int64_t first) {
-  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step, after);
+  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step, ahead);
   Lanes acc[R][kDirectTiles];
   multiply<R>(source, in, first, acc);
   store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
 template <class Form, int R>
-void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel) {
+void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel,
+                WholeTilesAhead<kPanelTiles>& ahead) {
   Lanes acc[R][kPanelTiles];
+  PanelSource<Form, kPanelTiles> source(panel, ahead);
 #if defined(OV_HAS_ROW_PAIRS)
-  multiply_pairs<R, Form>(panel, in, first, acc);
+  multiply_pairs<R, Form>(source, in, first, acc);
 #else
-  PanelSource<Form, kPanelTiles> source(panel);
   multiply<R>(source, in, first, acc);
 #endif
   store_block(*b.segment, b.first_row + first, tile, acc);
@@ -265,18 +272,21 @@ constexpr int smallest_panel_part(int limit) {
 
 template <int Kind>
 void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
+  TilesAheadOf<Kind> ahead(*b.segment->weight, tile, step, after, ceil_div(b.rows, kDirectRows));
   for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, after, in, first); });
+    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, ahead, in, first); });
   });
 }
 
 template <int Kind>
-void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in, uint8_t* panel) {
+void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
+                 uint8_t* panel) {
   using Form = FormOf<Kind>;
+  WholeTilesAhead<kPanelTiles> ahead(after, b.segment->weight->k, ceil_div(b.rows, Form::kPanelRows));
   fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, step, panel);
   for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
     visit_rows<smallest_panel_part(Form::kPanelRows), Form::kPanelRows>(
-        count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel); });
+        count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel, ahead); });
   });
 }
 
@@ -316,10 +326,11 @@ void run(const LinearBlock& b) {
   for (int64_t t = b.first_tile; t < end; t += count) {
     // past the weight's last tile it is read again, and not stored
     const int64_t step = t + count <= b.segment->weight->num_tiles ? b.segment->weight->tile_bytes : 0;
+    const NextTiles after = t + count < end ? next_tiles(*b.segment->weight, t + count) : b.after;
     if (direct)
-      direct_tiles<Kind>(b, t, step, t + count < end ? next_tiles(*b.segment->weight, t + count) : b.after, in);
+      direct_tiles<Kind>(b, t, step, after, in);
     else
-      panel_tiles<Kind>(b, t, step, in, panel);
+      panel_tiles<Kind>(b, t, step, after, in, panel);
   }
 }
 
