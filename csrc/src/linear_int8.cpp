@@ -36,12 +36,19 @@ struct Form {
 template <int Kind>
 using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
 
+// After the codes of a group in a panel.
+template <class Form>
+OV_ALWAYS_INLINE void store_scales(uint8_t* record, GroupScales s) {
+  store(reinterpret_cast<float*>(record + 512), s.first);
+  if constexpr (Form::kMinimum || Form::kHalves) store(reinterpret_cast<float*>(record + 576), s.second);
+}
+
 template <int Kind>
 using TilesAheadOf = TilesAhead<kDirectTiles, Tile<Kind>::kGroupBytes,
                                 Tile<Kind>::kSuper ? Tile<Kind>::kScaleBytes / 8 : Tile<Kind>::kScaleBytes>;
 
-// Packed tiles, expanded in registers.
-template <int Kind, int Tiles>
+// Packed tiles, expanded in registers; with Fills into a panel, too.
+template <int Kind, int Tiles, bool Fills>
 class DirectSource {
  public:
   using T = Tile<Kind>;
@@ -49,18 +56,26 @@ class DirectSource {
   static constexpr int kTiles = Tiles;
 
   // `step` bytes from a tile to the next
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead)
-      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(ahead) {
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead,
+                                uint8_t* panel)
+      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(ahead), panel_(panel) {
     for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
     group_ += T::kGroupBytes;
     ahead_.ask();
     unroll<Tiles>([&](auto c) OV_INLINED { scales_[c.value] = reader_[c.value].read(g); });
+    if constexpr (Fills) {
+      record_ = panel_ + g * Tiles * Form::kRecord;
+      unroll<Tiles>([&](auto c)
+                        OV_INLINED { store_scales<Form>(record_ + c.value * Form::kRecord, scales_[c.value]); });
+    }
   }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
-    return expand_quad<Kind, Quad>(group_ + c * step_);
+    const Bytes bytes = expand_quad<Kind, Quad>(group_ + c * step_);
+    if constexpr (Fills) store_bytes(record_ + c * Form::kRecord + 64 * Quad, bytes);
+    return bytes;
   }
   OV_ALWAYS_INLINE GroupScales scales(int c) const { return scales_[c]; }
 
@@ -69,6 +84,8 @@ class DirectSource {
   const uint8_t* group_;
   int64_t step_;
   TilesAheadOf<Kind>& ahead_;
+  uint8_t* panel_;
+  uint8_t* record_ = nullptr;  // of the group at hand
   GroupScales scales_[Tiles];
 };
 
@@ -101,6 +118,8 @@ class PanelSource {
   WholeTilesAhead<Tiles>& ahead_;
 };
 
+#if defined(OV_HAS_ROW_PAIRS)
+
 template <int Kind, int Tiles>
 void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) {
   using Panel = FormOf<Kind>;
@@ -111,16 +130,15 @@ void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) 
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
       Bytes quad[8];  // all loads before all stores, which might alias
       unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(codes); });
-#if defined(OV_HAS_ROW_PAIRS)
       pair_columns(quad);
-#endif
       const GroupScales s = reader.read(g);
       unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
-      store(reinterpret_cast<float*>(out + 512), s.first);
-      if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
+      store_scales<Panel>(out, s);
     }
   }
 }
+
+#endif
 
 // What a group adds to a row's accumulator: its integer sum (of the last half, with `first_half` scaled before) and scales.
 template <class Form>
@@ -226,15 +244,6 @@ OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInpu
 
 #endif
 
-template <int Kind, int R>
-void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead, const IntInput& in,
-                 int64_t first) {
-  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step, ahead);
-  Lanes acc[R][kDirectTiles];
-  multiply<R>(source, in, first, acc);
-  store_block(*b.segment, b.first_row + first, tile, acc);
-}
-
 template <class Form, int R>
 void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel,
                 WholeTilesAhead<kPanelTiles>& ahead) {
@@ -270,23 +279,46 @@ constexpr int smallest_panel_part(int limit) {
   return smallest;
 }
 
+template <int Kind, int R, bool Fills>
+void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead, const IntInput& in,
+                 int64_t first, uint8_t* panel) {
+  DirectSource<Kind, kDirectTiles, Fills> source(*b.segment->weight, tile, step, ahead, panel);
+  Lanes acc[R][kDirectTiles];
+  multiply<R>(source, in, first, acc);
+  store_block(*b.segment, b.first_row + first, tile, acc);
+}
+
 template <int Kind>
 void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
   TilesAheadOf<Kind> ahead(*b.segment->weight, tile, step, after, ceil_div(b.rows, kDirectRows));
   for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, ahead, in, first); });
+    visit_rows<1, kDirectRows>(
+        count, [&](auto r) { direct_rows<Kind, r.value, false>(b, tile, step, ahead, in, first, nullptr); });
   });
 }
 
+// The first part of the rows expands the panel as it goes.
 template <int Kind>
 void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
                  uint8_t* panel) {
   using Form = FormOf<Kind>;
-  WholeTilesAhead<kPanelTiles> ahead(after, b.segment->weight->k, ceil_div(b.rows, Form::kPanelRows));
-  fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, step, panel);
+  constexpr int kFewest = smallest_panel_part(Form::kPanelRows);
+  const ov_weight& w = *b.segment->weight;
+  const int64_t parts = ceil_div(b.rows, Form::kPanelRows);
+  WholeTilesAhead<kPanelTiles> ahead(after, w.k, parts);
+#if defined(OV_HAS_ROW_PAIRS)
+  fill_panel<Kind, kPanelTiles>(w, tile, step, panel);
+#endif
   for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
-    visit_rows<smallest_panel_part(Form::kPanelRows), Form::kPanelRows>(
-        count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel, ahead); });
+    visit_rows<kFewest, Form::kPanelRows>(count, [&](auto r) {
+      if constexpr (!kHasRowPairs) {
+        if (first == 0) {
+          TilesAheadOf<Kind> first_ahead(w, tile, step, after, parts);
+          return direct_rows<Kind, r.value, true>(b, tile, step, first_ahead, in, first, panel);
+        }
+      }
+      panel_rows<Form, r.value>(b, tile, in, first, panel, ahead);
+    });
   });
 }
 
@@ -318,20 +350,26 @@ void run(const LinearBlock& b) {
   else
     fill_starts<Kind>(in, b.rows, start);
   in.start = start;
-  // codes of eight bits are no work to expand, so a panel only pays by its place in the nearest cache
-  const bool direct = b.rows <= (Block<Kind>::kBits == 8 ? 4 * kDirectLimit : kDirectLimit);
-  uint8_t* panel = nullptr;
-  if (!direct) panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
-  const int64_t end = b.first_tile + b.tiles, count = direct ? kDirectTiles : kPanelTiles;
-  for (int64_t t = b.first_tile; t < end; t += count) {
-    // past the weight's last tile it is read again, and not stored
-    const int64_t step = t + count <= b.segment->weight->num_tiles ? b.segment->weight->tile_bytes : 0;
-    const NextTiles after = t + count < end ? next_tiles(*b.segment->weight, t + count) : b.after;
-    if (direct)
-      direct_tiles<Kind>(b, t, step, after, in);
-    else
-      panel_tiles<Kind>(b, t, step, after, in, panel);
+  const auto for_tiles = [&](int count, auto&& f) {
+    const ov_weight& w = *b.segment->weight;
+    for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += count)
+      // past the weight's last tile it is read again, and not stored
+      f(t, t + count <= w.num_tiles ? w.tile_bytes : 0, t + count < end ? next_tiles(w, t + count) : b.after);
+  };
+  // codes of eight bits are no work to expand: a panel only pays where it has another order
+  constexpr bool kNeedsPanel = Block<Kind>::kBits < 8 || kHasRowPairs;
+  if constexpr (kNeedsPanel) {
+    if (b.rows > (Block<Kind>::kBits < 8 ? kDirectLimit : 4 * kDirectLimit)) {
+      uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
+      for_tiles(kPanelTiles, [&](int64_t tile, int64_t step, const NextTiles& after) {
+        panel_tiles<Kind>(b, tile, step, after, in, panel);
+      });
+      return;
+    }
   }
+  for_tiles(kDirectTiles, [&](int64_t tile, int64_t step, const NextTiles& after) {
+    direct_tiles<Kind>(b, tile, step, after, in);
+  });
 }
 
 }  // namespace
