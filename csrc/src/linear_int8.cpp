@@ -205,7 +205,8 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
 
 // The same over a panel, whose quads are in pairs of columns, for two rows at a time; an odd last row is its own neighbour.
 template <int R, class Form>
-OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInput& in, int64_t first, Lanes (&acc)[R][1]) {
+OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInput& in, int64_t first,
+                                     Lanes (&acc)[R][1]) {
   constexpr int kPairs = (R + 1) / 2;
   const auto row = [&](int r) OV_INLINED { return in.row + (first + (r < R ? r : R - 1)) * in.stride; };
   const auto starts = [&](int r) OV_INLINED { return in.start + (first + (r < R ? r : R - 1)) * in.start_stride; };
@@ -367,9 +368,8 @@ void run(const LinearBlock& b) {
       return;
     }
   }
-  for_tiles(kDirectTiles, [&](int64_t tile, int64_t step, const NextTiles& after) {
-    direct_tiles<Kind>(b, tile, step, after, in);
-  });
+  for_tiles(kDirectTiles,
+            [&](int64_t tile, int64_t step, const NextTiles& after) { direct_tiles<Kind>(b, tile, step, after, in); });
 }
 
 }  // namespace

@@ -11,10 +11,11 @@
 
 namespace ov {
 
-// The tiles that a thread reads after the ones at hand.
+// The tiles that a thread reads after the ones at hand: `bytes` of a tile, `step` to the one beside it. No data: not
+// known.
 struct NextTiles {
-  const uint8_t* data = nullptr;  // nullptr: not known
-  int64_t scale_bytes = 0, step = 0, bytes = 0;  // of a tile, and to the one beside it
+  const uint8_t* data = nullptr;
+  int64_t scale_bytes = 0, step = 0, bytes = 0;
 };
 
 inline NextTiles next_tiles(const ov_weight& w, int64_t tile) {
