@@ -160,17 +160,19 @@ int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
   return key_id(c[count - 1].key);
 }
 
-int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform, const Workspace& ws) {
+int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filters& f, double uniform,
+                 const Workspace& ws) {
   const Lanes top = set1(max), inverse = set1(f.inverse_temperature);
   const int32_t blocks = (n + kWeightBlock - 1) / kWeightBlock;
-  double total = 0.0;
-  for (int32_t b = 0; b < blocks; ++b) {
+  parallel_rows(pool, blocks, 2 * kWeightBlock, [&](int64_t block, int) {
+    const int32_t first = static_cast<int32_t>(block) * kWeightBlock;
     Lanes sum = set1(0.0f);
-    for (int32_t i = b * kWeightBlock; i < std::min((b + 1) * kWeightBlock, n); i += kLanes)
+    for (int32_t i = first; i < std::min(first + kWeightBlock, n); i += kLanes)
       sum = sum + weights_at(x, i, n, top, inverse);
-    ws.block_sums[b] = static_cast<double>(sum_lanes(sum));
-    total += ws.block_sums[b];
-  }
+    ws.block_sums[block] = static_cast<double>(sum_lanes(sum));
+  });
+  double total = 0.0;
+  for (int32_t b = 0; b < blocks; ++b) total += ws.block_sums[b];
   const double target = uniform * total;
   double cumulative = 0.0;
   int32_t block = 0, last_with_weight = 0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lanes.h"
+#include "pool.h"
 
 namespace ov {
 
@@ -48,8 +49,10 @@ int32_t truncate(const float* x, const float* maxima, int32_t n, float max, cons
 
 double weight_of(const Candidate* candidates, int32_t count);
 
-// Inverse of the cumulative weight over rising ids at uniform * total: of candidates, of all ids.
+// Inverse of the cumulative weight over rising ids at uniform * total: of candidates, of all ids. pool: threads that are
+// free for this row, or nullptr; the bits are the same.
 int32_t draw_candidate(const Candidate* c, int32_t count, double uniform);
-int32_t draw_any(const float* x, int32_t n, float max, const Filters& f, double uniform, const Workspace& ws);
+int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filters& f, double uniform,
+                 const Workspace& ws);
 
 }  // namespace ov

@@ -24,6 +24,8 @@ static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && k
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;
 constexpr int64_t kItemsPerThread = 6, kTileItemsPerThread = 12;
+// A head has thousands of tiles: so many items are enough to share them fairly.
+constexpr int64_t kManyItemsPerThread = 64;
 
 // Rows in a form, of one call.
 struct Form {
@@ -52,8 +54,10 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
     tiles = total_tiles / (threads * kTileItemsPerThread);
   } else {
     const int64_t by_bytes = kItemBytes / w.tile_bytes, by_work = kItemWork * (in_tiles ? kBf16Speed : 1) / work;
-    tiles = tiles < by_bytes ? tiles : by_bytes;
-    tiles = tiles < by_work ? tiles : by_work;
+    const int64_t least = by_bytes < by_work ? by_bytes : by_work;
+    const int64_t fair = total_tiles / (threads * kManyItemsPerThread);
+    const int64_t limit = least < fair ? fair : least;
+    tiles = tiles < limit ? tiles : limit;
   }
   return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
 }

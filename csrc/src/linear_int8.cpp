@@ -36,8 +36,19 @@ struct Form {
 template <int Kind>
 using FormOf = Form<dot_bits(Block<Kind>::kBits), Block<Kind>::kMinimum, Block<Kind>::kHalves>;
 
-// Packed tiles, expanded in registers.
-template <int Kind, int Tiles>
+// After the codes of a group in a panel.
+template <class Form>
+OV_ALWAYS_INLINE void store_scales(uint8_t* record, GroupScales s) {
+  store(reinterpret_cast<float*>(record + 512), s.first);
+  if constexpr (Form::kMinimum || Form::kHalves) store(reinterpret_cast<float*>(record + 576), s.second);
+}
+
+template <int Kind>
+using TilesAheadOf = TilesAhead<kDirectTiles, Tile<Kind>::kGroupBytes,
+                                Tile<Kind>::kSuper ? Tile<Kind>::kScaleBytes / 8 : Tile<Kind>::kScaleBytes>;
+
+// Packed tiles, expanded in registers; with Fills into a panel, too.
+template <int Kind, int Tiles, bool Fills>
 class DirectSource {
  public:
   using T = Tile<Kind>;
@@ -45,28 +56,36 @@ class DirectSource {
   static constexpr int kTiles = Tiles;
 
   // `step` bytes from a tile to the next
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, const NextTiles& after)
-      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(w, tile, step, after) {
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead,
+                                uint8_t* panel)
+      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(ahead), panel_(panel) {
     for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
     group_ += T::kGroupBytes;
     ahead_.ask();
     unroll<Tiles>([&](auto c) OV_INLINED { scales_[c.value] = reader_[c.value].read(g); });
+    if constexpr (Fills) {
+      record_ = panel_ + g * Tiles * Form::kRecord;
+      unroll<Tiles>([&](auto c)
+                        OV_INLINED { store_scales<Form>(record_ + c.value * Form::kRecord, scales_[c.value]); });
+    }
   }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
-    return expand_quad<Kind, Quad>(group_ + c * step_);
+    const Bytes bytes = expand_quad<Kind, Quad>(group_ + c * step_);
+    if constexpr (Fills) store_bytes(record_ + c * Form::kRecord + 64 * Quad, bytes);
+    return bytes;
   }
   OV_ALWAYS_INLINE GroupScales scales(int c) const { return scales_[c]; }
 
  private:
-  static constexpr int64_t kScaleBytes = T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes;  // of a group
-
   ScaleReader<Kind> reader_[Tiles];
   const uint8_t* group_;
   int64_t step_;
-  TilesAhead<Tiles, T::kGroupBytes, kScaleBytes> ahead_;
+  TilesAheadOf<Kind>& ahead_;
+  uint8_t* panel_;
+  uint8_t* record_ = nullptr;  // of the group at hand
   GroupScales scales_[Tiles];
 };
 
@@ -77,8 +96,12 @@ class PanelSource {
   using Form = F;
   static constexpr int kTiles = Tiles;
 
-  explicit OV_ALWAYS_INLINE PanelSource(const uint8_t* panel) : panel_(panel), group_(panel) {}
-  OV_ALWAYS_INLINE void begin(int64_t g) { group_ = panel_ + g * Tiles * Form::kRecord; }
+  OV_ALWAYS_INLINE PanelSource(const uint8_t* panel, WholeTilesAhead<Tiles>& ahead)
+      : panel_(panel), group_(panel), ahead_(ahead) {}
+  OV_ALWAYS_INLINE void begin(int64_t g) {
+    group_ = panel_ + g * Tiles * Form::kRecord;
+    ahead_.ask();
+  }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
     return load_bytes(group_ + c * Form::kRecord + 64 * Quad);
@@ -92,7 +115,10 @@ class PanelSource {
  private:
   const uint8_t* panel_;
   const uint8_t* group_;
+  WholeTilesAhead<Tiles>& ahead_;
 };
+
+#if defined(OV_HAS_ROW_PAIRS)
 
 template <int Kind, int Tiles>
 void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) {
@@ -104,16 +130,15 @@ void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) 
     for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
       Bytes quad[8];  // all loads before all stores, which might alias
       unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(codes); });
-#if defined(OV_HAS_ROW_PAIRS)
       pair_columns(quad);
-#endif
       const GroupScales s = reader.read(g);
       unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
-      store(reinterpret_cast<float*>(out + 512), s.first);
-      if constexpr (Panel::kMinimum || Panel::kHalves) store(reinterpret_cast<float*>(out + 576), s.second);
+      store_scales<Panel>(out, s);
     }
   }
 }
+
+#endif
 
 // What a group adds to a row's accumulator: its integer sum (of the last half, with `first_half` scaled before) and scales.
 template <class Form>
@@ -180,11 +205,11 @@ OV_ALWAYS_INLINE void multiply(Source& source, const IntInput& in, int64_t first
 
 // The same over a panel, whose quads are in pairs of columns, for two rows at a time; an odd last row is its own neighbour.
 template <int R, class Form>
-OV_ALWAYS_INLINE void multiply_pairs(const uint8_t* panel, const IntInput& in, int64_t first, Lanes (&acc)[R][1]) {
+OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInput& in, int64_t first,
+                                     Lanes (&acc)[R][1]) {
   constexpr int kPairs = (R + 1) / 2;
   const auto row = [&](int r) OV_INLINED { return in.row + (first + (r < R ? r : R - 1)) * in.stride; };
   const auto starts = [&](int r) OV_INLINED { return in.start + (first + (r < R ? r : R - 1)) * in.start_stride; };
-  PanelSource<Form, 1> source(panel);
   unroll<R>([&](auto r) OV_INLINED { acc[r.value][0] = set1(0.0f); });
   for (int64_t g = 0; g < in.layout.groups; ++g) {
     source.begin(g);
@@ -220,22 +245,14 @@ OV_ALWAYS_INLINE void multiply_pairs(const uint8_t* panel, const IntInput& in, i
 
 #endif
 
-template <int Kind, int R>
-void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
-                 int64_t first) {
-  DirectSource<Kind, kDirectTiles> source(*b.segment->weight, tile, step, after);
-  Lanes acc[R][kDirectTiles];
-  multiply<R>(source, in, first, acc);
-  store_block(*b.segment, b.first_row + first, tile, acc);
-}
-
 template <class Form, int R>
-void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel) {
+void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel,
+                WholeTilesAhead<kPanelTiles>& ahead) {
   Lanes acc[R][kPanelTiles];
+  PanelSource<Form, kPanelTiles> source(panel, ahead);
 #if defined(OV_HAS_ROW_PAIRS)
-  multiply_pairs<R, Form>(panel, in, first, acc);
+  multiply_pairs<R, Form>(source, in, first, acc);
 #else
-  PanelSource<Form, kPanelTiles> source(panel);
   multiply<R>(source, in, first, acc);
 #endif
   store_block(*b.segment, b.first_row + first, tile, acc);
@@ -263,20 +280,46 @@ constexpr int smallest_panel_part(int limit) {
   return smallest;
 }
 
-template <int Kind>
-void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
-  for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<1, kDirectRows>(count, [&](auto r) { direct_rows<Kind, r.value>(b, tile, step, after, in, first); });
-  });
+template <int Kind, int R, bool Fills>
+void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead, const IntInput& in,
+                 int64_t first, uint8_t* panel) {
+  DirectSource<Kind, kDirectTiles, Fills> source(*b.segment->weight, tile, step, ahead, panel);
+  Lanes acc[R][kDirectTiles];
+  multiply<R>(source, in, first, acc);
+  store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
 template <int Kind>
-void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const IntInput& in, uint8_t* panel) {
+void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
+  TilesAheadOf<Kind> ahead(*b.segment->weight, tile, step, after, ceil_div(b.rows, kDirectRows));
+  for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
+    visit_rows<1, kDirectRows>(
+        count, [&](auto r) { direct_rows<Kind, r.value, false>(b, tile, step, ahead, in, first, nullptr); });
+  });
+}
+
+// The first part of the rows expands the panel as it goes.
+template <int Kind>
+void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
+                 uint8_t* panel) {
   using Form = FormOf<Kind>;
-  fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, step, panel);
+  constexpr int kFewest = smallest_panel_part(Form::kPanelRows);
+  const ov_weight& w = *b.segment->weight;
+  const int64_t parts = ceil_div(b.rows, Form::kPanelRows);
+  WholeTilesAhead<kPanelTiles> ahead(after, w.k, parts);
+#if defined(OV_HAS_ROW_PAIRS)
+  fill_panel<Kind, kPanelTiles>(w, tile, step, panel);
+#endif
   for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
-    visit_rows<smallest_panel_part(Form::kPanelRows), Form::kPanelRows>(
-        count, [&](auto r) { panel_rows<Form, r.value>(b, tile, in, first, panel); });
+    visit_rows<kFewest, Form::kPanelRows>(count, [&](auto r) {
+      if constexpr (!kHasRowPairs) {
+        if (first == 0) {
+          TilesAheadOf<Kind> first_ahead(w, tile, step, after, parts);
+          return direct_rows<Kind, r.value, true>(b, tile, step, first_ahead, in, first, panel);
+        }
+      }
+      panel_rows<Form, r.value>(b, tile, in, first, panel, ahead);
+    });
   });
 }
 
@@ -308,19 +351,25 @@ void run(const LinearBlock& b) {
   else
     fill_starts<Kind>(in, b.rows, start);
   in.start = start;
-  // codes of eight bits are no work to expand, so a panel only pays by its place in the nearest cache
-  const bool direct = b.rows <= (Block<Kind>::kBits == 8 ? 4 * kDirectLimit : kDirectLimit);
-  uint8_t* panel = nullptr;
-  if (!direct) panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
-  const int64_t end = b.first_tile + b.tiles, count = direct ? kDirectTiles : kPanelTiles;
-  for (int64_t t = b.first_tile; t < end; t += count) {
-    // past the weight's last tile it is read again, and not stored
-    const int64_t step = t + count <= b.segment->weight->num_tiles ? b.segment->weight->tile_bytes : 0;
-    if (direct)
-      direct_tiles<Kind>(b, t, step, t + count < end ? next_tiles(*b.segment->weight, t + count) : b.after, in);
-    else
-      panel_tiles<Kind>(b, t, step, in, panel);
+  const auto for_tiles = [&](int count, auto&& f) {
+    const ov_weight& w = *b.segment->weight;
+    for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += count)
+      // past the weight's last tile it is read again, and not stored
+      f(t, t + count <= w.num_tiles ? w.tile_bytes : 0, t + count < end ? next_tiles(w, t + count) : b.after);
+  };
+  // codes of eight bits are no work to expand: a panel only pays where it has another order
+  constexpr bool kNeedsPanel = Block<Kind>::kBits < 8 || kHasRowPairs;
+  if constexpr (kNeedsPanel) {
+    if (b.rows > (Block<Kind>::kBits < 8 ? kDirectLimit : 4 * kDirectLimit)) {
+      uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
+      for_tiles(kPanelTiles, [&](int64_t tile, int64_t step, const NextTiles& after) {
+        panel_tiles<Kind>(b, tile, step, after, in, panel);
+      });
+      return;
+    }
   }
+  for_tiles(kDirectTiles,
+            [&](int64_t tile, int64_t step, const NextTiles& after) { direct_tiles<Kind>(b, tile, step, after, in); });
 }
 
 }  // namespace

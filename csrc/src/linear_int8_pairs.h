@@ -12,6 +12,8 @@
 
 namespace ov {
 
+inline constexpr bool kHasRowPairs = true;
+
 // Quads 2 j and 2 j + 1 of sixteen columns -> the same 128 bytes as eight pairs of columns, eight k of each.
 OV_ALWAYS_INLINE void pair_columns(Bytes (&quad)[8]) {
   const auto low = [](uint8x16_t p, uint8x16_t q) {
@@ -52,6 +54,14 @@ class PairDot {
  private:
   int32x4_t sum_[8];  // [column][row]
 };
+
+}  // namespace ov
+
+#else
+
+namespace ov {
+
+inline constexpr bool kHasRowPairs = false;
 
 }  // namespace ov
 

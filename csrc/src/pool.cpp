@@ -70,10 +70,11 @@ struct ov_pool {
   alignas(64) std::atomic<uint64_t> ticket{0};
   alignas(64) std::atomic<uint32_t> done{0};   // tiles finished; futex word of the caller
   alignas(64) std::atomic<uint32_t> epoch{0};  // jobs started; futex word of the workers
-  std::atomic<int> sleepers{0};
+  alignas(64) std::atomic<int> sleepers{0};
   std::atomic<bool> caller_sleeps{false};
   std::atomic<bool> stop{false};
-  ov::TileFn fn = nullptr;
+  // apart from what threads wait for: each write would fetch the line back from those that look at it
+  alignas(64) ov::TileFn fn = nullptr;
   void* context = nullptr;
   uint32_t tiles = 0;
   int64_t spin_ns = 0;

@@ -20,14 +20,18 @@ class Runs {
     threads_ = threads;
     for (int t = 0; t < threads; ++t) next_[t].value.store(begin(items, threads, t), std::memory_order_relaxed);
   }
-  // An item that nobody else has; to be called as often as there are items.
+  // An item that nobody else has; -1: none is left.
   int64_t take(int thread) {
-    for (int of = thread;; of = of + 1 < threads_ ? of + 1 : 0) {
+    int of = thread;
+    do {
       const int64_t end = begin(items_, threads_, of + 1);
-      if (next_[of].value.load(std::memory_order_relaxed) >= end) continue;
-      const int64_t item = next_[of].value.fetch_add(1, std::memory_order_relaxed);
-      if (item < end) return item;
-    }
+      if (next_[of].value.load(std::memory_order_relaxed) < end) {
+        const int64_t item = next_[of].value.fetch_add(1, std::memory_order_relaxed);
+        if (item < end) return item;
+      }
+      of = of + 1 < threads_ ? of + 1 : 0;
+    } while (of != thread);
+    return -1;
   }
   // The item after it is not this thread's.
   bool is_last(int64_t item, int thread) const {
@@ -51,9 +55,10 @@ inline void parallel_runs(ov_pool* pool, int64_t items, F&& f) {
   static thread_local Runs kept;  // of the caller; through the reference all threads share it
   Runs& runs = kept;
   runs.deal(items, threads);
-  parallel_for(pool, items, [&](int64_t, int worker) {
-    const int64_t item = runs.take(worker);
-    f(item, worker, runs.is_last(item, worker));
+  // one tile of the pool per thread: a counter that all threads share would cost each item a cache miss. Who is awake
+  // takes what is left of the others' runs.
+  parallel_for(pool, threads < items ? threads : items, [&](int64_t, int worker) {
+    for (int64_t item; (item = runs.take(worker)) >= 0;) f(item, worker, runs.is_last(item, worker));
   });
 }
 

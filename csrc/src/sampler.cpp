@@ -140,7 +140,8 @@ void report_kept(const LogprobRow& row, const float* x, int32_t n, float inverse
   row.set(0, chosen, value(chosen), rank_in_kept(chosen));
 }
 
-void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, Reporting reporting,
+// pool: threads that are free for this row, or nullptr.
+void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScratch& scratch, Reporting reporting,
                 const Workspace& ws) {
   const ov_sampling& s = *c.sampling;
   const int64_t l = c.first + i;
@@ -174,7 +175,7 @@ void sample_row(const LogitChunk& c, int64_t i, const SamplerScratch& scratch, R
       kept = truncate(x, maxima, c.vocab, stats.max, f, ws);
       chosen = draw_candidate(ws.candidates, kept, uniform);
     } else {
-      chosen = draw_any(x, c.vocab, stats.max, f, uniform, ws);
+      chosen = draw_any(pool, x, c.vocab, stats.max, f, uniform, ws);
     }
   }
   c.out->sampled[l] = chosen;
@@ -281,8 +282,9 @@ void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scra
 }
 
 void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, Reporting reporting) {
+  if (c.rows == 1) return sample_row(pool, c, 0, scratch, reporting, Workspace(scratch.worker(0), c.vocab));
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 2, [&](int64_t i, int worker) {
-    sample_row(c, i, scratch, reporting, Workspace(scratch.worker(worker), c.vocab));
+    sample_row(nullptr, c, i, scratch, reporting, Workspace(scratch.worker(worker), c.vocab));
   });
 }
 
