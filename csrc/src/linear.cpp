@@ -155,7 +155,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
   const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
-  const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after) {
+  const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after, int64_t next_item) {
     LinearBlock b;
     const int s = cut.locate(item, &b.first_tile);
     b.segment = &call.segments[s];
@@ -169,20 +169,17 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
     b.is_prompt = form.is_prompt;
     b.gate = call.gate;
     b.after = after;
+    if (next_item >= 0) b.next = &call.segments[cut.locate(next_item, &b.next_tile)];
     call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
-  if (cut.row_blocks > 1) {
-    parallel_for(call.pool, cut.items * cut.row_blocks,
-                 [&](int64_t item, int) { run(item % cut.items, item / cut.items, NextTiles()); });
-    return;
-  }
-  parallel_runs(call.pool, cut.items, [&](int64_t item, int thread, bool is_last) {
+  parallel_runs(call.pool, cut.items * cut.row_blocks, [&](int64_t i, int thread, bool is_last) {
+    const int64_t next_item = is_last ? -1 : (i + 1) % cut.items;
     NextTiles after;
     if (!is_last)
-      after = cut.tiles_of(item + 1);
+      after = cut.tiles_of(next_item);
     else if (then.items > 0)
       after = then.tiles_of(Runs::begin(then.items, threads, thread));
-    run(item, 0, after);
+    run(i % cut.items, i / cut.items, after, next_item);
   });
 }
 
@@ -235,7 +232,9 @@ void linear_piece(const LinearSegment& segment, const void* in, int64_t in_strid
            left < tiles ? left : tiles,
            false,
            nullptr,
-           {}});
+           {},
+           nullptr,
+           0});
 }
 
 }  // namespace ov

@@ -16,8 +16,10 @@ struct LinearBlock {
   int64_t first_row, rows;
   int64_t first_tile, tiles;
   bool is_prompt;
-  const LinearGate* gate;  // or nullptr
-  NextTiles after;         // what this thread reads after the block
+  const LinearGate* gate;               // or nullptr
+  NextTiles after;                      // what this thread reads after the block
+  const LinearSegment* next = nullptr;  // of the block that this thread most likely takes after it, or nullptr
+  int64_t next_tile = 0;                // its first tile
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,

@@ -6,8 +6,8 @@
 // The arithmetic of an output is that of the instruction over k in steps of 32, whatever rows share the registers.
 #include "act_lanes.h"
 #include "linear_block.h"
+#include "panels.h"
 #include "scratch.h"
-#include "tile_panel.h"
 #include "tile_stores.h"
 #include "tiles.h"
 
@@ -86,7 +86,8 @@ OV_ALWAYS_INLINE void load_operand(const char* p, bool stays) {
 }
 
 // Two row tiles x two column tiles over all of k. A register is loaded for the next step right after the last product
-// that reads it: its load waits for that product, and the products meanwhile have theirs. beside(): once per step.
+// that reads it: its load waits for that product, and the products meanwhile have theirs.
+// beside(Index<0>{}) ... beside(Index<7>{}): once per step, one before each tile instruction.
 template <class Beside>
 OV_ALWAYS_INLINE void multiply_four(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
                                     Beside&& beside) {
@@ -102,21 +103,27 @@ OV_ALWAYS_INLINE void multiply_four(const char* in, int64_t in_stride, const Ope
     second += 64;
     operand += weights.step;
     const bool stays = i < kNearSteps;
+    beside(Index<0>{});
     tile_dot_bf16<0, 4, 6>();
+    beside(Index<1>{});
     tile_dot_bf16<1, 4, 7>();
+    beside(Index<2>{});
     tile_load_once<4>(in, in_stride);
+    beside(Index<3>{});
     tile_dot_bf16<2, 5, 6>();
+    beside(Index<4>{});
     load_operand<6>(operand, stays);
+    beside(Index<5>{});
     tile_dot_bf16<3, 5, 7>();
+    beside(Index<6>{});
     load_operand<7>(operand + weights.column, stays);
+    beside(Index<7>{});
     tile_load_once<5>(second, in_stride);
-    beside();
   }
   tile_dot_bf16<0, 4, 6>();
   tile_dot_bf16<1, 4, 7>();
   tile_dot_bf16<2, 5, 6>();
   tile_dot_bf16<3, 5, 7>();
-  beside();
   tile_store<0>(sums.data, sums.stride);
   tile_store<1>(sums.data + 64, sums.stride);
   char* const below = sums.data + sums.half * sums.stride;
@@ -151,20 +158,32 @@ struct Units {
   int64_t count() const { return ceil_div(b.tiles, tiles_of_unit); }
   int64_t tile(int64_t unit) const { return b.first_tile + unit * tiles_of_unit; }
   PanelColumn first(int64_t unit) const { return {b.segment->weight, tile(unit)}; }
-  // past the weight's last tile it is read again, and not stored
-  PanelColumn second(int64_t unit) const {
-    const int64_t t = tile(unit);
-    if (b.gate) return {b.gate->up->weight, t};
-    return {b.segment->weight, t + 1 < b.segment->weight->num_tiles ? t + 1 : t};
-  }
+  PanelColumn second(int64_t unit) const { return second_of(*b.segment, tile(unit)); }
   NextTiles after(int64_t unit) const {
     if (unit + 1 == count()) return b.after;
     const PanelColumn next = first(unit + 1);
     return next_tiles(*next.weight, next.tile);
   }
+  PanelColumns columns(int64_t unit) const { return columns_of(*b.segment, tile(unit)); }
+  // Those of the next unit, also where it is the next block's.
+  PanelColumns columns_after(int64_t unit) const {
+    if (unit + 1 < count()) return columns(unit + 1);
+    return b.next ? columns_of(*b.next, b.next_tile) : PanelColumns();
+  }
+
+ private:
+  // past the weight's last tile it is read again, and not stored
+  PanelColumn second_of(const LinearSegment& s, int64_t tile) const {
+    if (b.gate) return {b.gate->up->weight, tile};
+    return {s.weight, tile + 1 < s.weight->num_tiles ? tile + 1 : tile};
+  }
+  PanelColumns columns_of(const LinearSegment& s, int64_t tile) const {
+    const int64_t then = tile + tiles_of_unit;
+    return {{s.weight, tile}, second_of(s, tile), then < s.weight->num_tiles ? next_tiles(*s.weight, then) : b.after};
+  }
 };
 
-// All rows of a block times the operands of a unit. beside() and few(in, sums): as those of many and of few rows.
+// All rows of a block times the operands of a unit. beside and few(in, sums): as those of many and of few rows.
 template <class Store, class Beside, class Few>
 OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Operands& operands, Registers& registers,
                                     Store& store, Beside&& beside, Few&& few) {
@@ -173,9 +192,9 @@ OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Op
     const char* const in = b.in + row * b.in_stride;
     const Sums sums = store.begin(tile, row, rows);
     if (rows > kRegisterRows)
-      multiply_four(in, b.in_stride, operands, sums, [&]() OV_INLINED {
-        store.beside();
-        beside();
+      multiply_four(in, b.in_stride, operands, sums, [&](auto piece) OV_INLINED {
+        store.template beside<piece.value>();
+        beside(piece);
       });
     else
       few(in, sums);
@@ -183,25 +202,32 @@ OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Op
   });
 }
 
+Panels& panels_of_thread() {
+  static thread_local Panels panels;
+  Panels* found = &panels;
+  asm("" : "+r"(found));  // else its address is looked up at every use
+  return *found;
+}
+
+// The store is a copy, and no call sees it: so it can live in registers.
 template <class Store>
-void expanded_units(const LinearBlock& b, Store&& store) {
-  static thread_local Scratch panels;
+void expanded_units(const LinearBlock& b, Store store) {
+  Panels& panels = panels_of_thread();
   const Units units(b);
-  const int64_t steps = b.segment->weight->k / 32;
-  char* const panel = static_cast<char*>(panels.take(steps * kPanelStep));
-  const Operands operands = {panel, kOperandBytes, kPanelStep, steps};
   Registers registers;
   for (int64_t u = 0; u < units.count(); ++u) {
-    expand_panel(units.first(u), units.second(u), units.after(u), panel);
+    const Operands operands = {panels.take(units.columns(u)), kOperandBytes, kPanelStep, b.segment->weight->k / 32};
+    PanelAhead next(panels, units.columns_after(u));
     const auto few = [&](const char* in, const Sums& sums)
                          OV_INLINED { multiply_two(in, b.in_stride, operands, sums, [] {}); };
-    multiply_rows(b, units.tile(u), operands, registers, store, [] {}, few);
+    multiply_rows(
+        b, units.tile(u), operands, registers, store, [&](auto piece) OV_INLINED { next.beside<piece.value>(); }, few);
   }
   store.flush();
 }
 
 template <class Store>
-void packed_units(const LinearBlock& b, Store&& store) {
+void packed_units(const LinearBlock& b, Store store) {
   const Units units(b);
   const int64_t steps = ceil_div(b.segment->weight->k, 32), parts = ceil_div(b.rows, kPartRows);
   const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile)); };
@@ -212,12 +238,15 @@ void packed_units(const LinearBlock& b, Store&& store) {
     OperandsAhead next;
     if (u + 1 < units.count()) next = {place(units.first(u + 1)), place(units.second(u + 1)), steps, parts};
     const NextTiles after = units.after(u);
+    const auto beside = [&](auto piece) OV_INLINED {
+      if constexpr (piece.value == 6) next.ask();
+    };
     const auto few = [&](const char* in, const Sums& sums) OV_INLINED {
       // few rows: weights come from memory
       TilesAhead<2, kOperandBytes, 0> ahead(*first.weight, first.tile, operands.column, after);
       multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED { ahead.ask(); });
     };
-    multiply_rows(b, units.tile(u), operands, registers, store, [&]() OV_INLINED { next.ask(); }, few);
+    multiply_rows(b, units.tile(u), operands, registers, store, beside, few);
   }
   store.flush();
 }
@@ -226,23 +255,28 @@ void packed_units(const LinearBlock& b, Store&& store) {
 template <class Run>
 void with_store(const LinearBlock& b, Run&& run) {
   const LinearSegment& s = *b.segment;
-  if (b.gate)
-    with_act(b.gate->act,
-             [&](auto f) { run(DeferredStore<GatedRows<decltype(f)>>({s, *b.gate->up, b.gate->out, f})); });
+  static thread_local Scratch sums;
+  if (b.gate && b.gate->act == Act::kSilu)
+    run(DeferredStore<GatedRows<SiluPair>>({s, *b.gate->up, b.gate->out, {}}, sums));
+  else if (b.gate)
+    with_act(b.gate->act, [&](auto f) {
+      using Pair = ActPair<decltype(f)>;
+      run(DeferredStore<GatedRows<Pair>>({s, *b.gate->up, b.gate->out, Pair(f)}, sums));
+    });
   else if (!s.bias && !s.residual && b.tiles % 2 == 0 && (b.first_tile + b.tiles) * kTileColumns <= s.weight->n)
     run(DirectStore(s));
   else
-    run(DeferredStore<AddedRows>(AddedRows(s)));
+    run(DeferredStore<AddedRows>(AddedRows(s), sums));
 }
 
 }  // namespace
 
 void linear_bf16_tiles(const LinearBlock& b) {
-  with_store(b, [&](auto&& store) { packed_units(b, store); });
+  with_store(b, [&](const auto& store) { packed_units(b, store); });
 }
 
 void linear_expanded_tiles(const LinearBlock& b) {
-  with_store(b, [&](auto&& store) { expanded_units(b, store); });
+  with_store(b, [&](const auto& store) { expanded_units(b, store); });
 }
 
 }  // namespace ov

@@ -6,6 +6,8 @@
 // level has tile registers. Knows nothing of: activations.
 #pragma once
 
+#include <new>
+
 #include "tile_codec.h"
 #include "tiles.h"
 #include "tiles_ahead.h"
@@ -19,8 +21,8 @@ inline constexpr int64_t kPanelStep = 2 * kOperandBytes;
 
 // One of the column tiles of a panel.
 struct PanelColumn {
-  const ov_weight* weight;
-  int64_t tile;
+  const ov_weight* weight = nullptr;
+  int64_t tile = 0;
 };
 
 // Of eight columns, each twice: what the values of a pair are multiplied with and added to.
@@ -37,56 +39,136 @@ struct PairScales {
   }
 };
 
-// Two rows of an operand from a quad of codes: four values of k of sixteen columns.
-OV_ALWAYS_INLINE void expand_operand_rows(Bytes quad, const PairScales& s, char* out) {
-  // byte 4 c + j is value j of column c; words become (column, value) in the order of an operand's row
-  struct Places {
-    alignas(64) uint8_t at[4][64];
-  };
-  static constexpr Places kPlaces = [] {
-    Places p = {};
-    for (int i = 0; i < 4; ++i)
-      for (int word = 0; word < 16; ++word)
-        p.at[i][4 * word] = static_cast<uint8_t>(4 * (8 * (i % 2) + word / 2) + 2 * (i / 2) + word % 2);
-    return p;
-  }();
-  constexpr __mmask64 kLowBytes = 0x1111111111111111u;
-  const auto values = [&](int i) OV_INLINED {
-    const __m512i codes = _mm512_maskz_permutexvar_epi8(kLowBytes, _mm512_load_si512(kPlaces.at[i]), quad.v);
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(codes), s.scale[i % 2], s.shift[i % 2]);
-  };
-  _mm512_store_si512(out, (__m512i)_mm512_cvtne2ps_pbh(values(1), values(0)));
-  _mm512_store_si512(out + 64, (__m512i)_mm512_cvtne2ps_pbh(values(3), values(2)));
-}
+// What a group of a column tile is made of: byte codes and the scales of either half.
+struct OperandGroup {
+  alignas(64) uint8_t codes[8][64];
+  PairScales scales[2];
+};
 
+// Two rows of an operand from a quad of codes, four values of k of sixteen columns, in eight pieces, so that tile
+// instructions can stand between them.
+class OperandRows {
+ public:
+  template <int Piece>
+  OV_ALWAYS_INLINE void piece(const OperandGroup& group, uint32_t quad, char* out) {
+    const PairScales& s = group.scales[quad / 4];
+    if constexpr (Piece == 0) {
+      quad_ = _mm512_load_si512(group.codes[quad]);
+      place<0>();
+    } else if constexpr (Piece == 1) {
+      place<1>();
+      convert<0>();
+    } else if constexpr (Piece == 2) {
+      convert<1>();
+      scale<0>(s);
+    } else if constexpr (Piece == 3) {
+      scale<1>(s);
+      place<2>();
+    } else if constexpr (Piece == 4) {
+      _mm512_store_si512(out, (__m512i)_mm512_cvtne2ps_pbh(value_[1], value_[0]));
+      place<3>();
+    } else if constexpr (Piece == 5) {
+      convert<2>();
+      convert<3>();
+    } else if constexpr (Piece == 6) {
+      scale<2>(s);
+      scale<3>(s);
+    } else {
+      _mm512_store_si512(out + 64, (__m512i)_mm512_cvtne2ps_pbh(value_[3], value_[2]));
+    }
+  }
+  OV_ALWAYS_INLINE void all(const OperandGroup& group, uint32_t quad, char* out) {
+    unroll<8>([&](auto i) OV_INLINED { piece<i.value>(group, quad, out); });
+  }
+  // What has been computed is computed here, before what is written after it.
+  template <int Piece>
+  OV_ALWAYS_INLINE void pin() {
+    if constexpr (Piece < 4) asm volatile("" : "+v"(quad_), "+v"(value_[0]), "+v"(value_[1]));
+    if constexpr (Piece >= 3 && Piece < 7) asm volatile("" : "+v"(value_[2]), "+v"(value_[3]));
+  }
+
+ private:
+  // byte 4 c + j is value j of column c; words become (column, value) in the order of an operand's row
+  template <int I>
+  OV_ALWAYS_INLINE void place() {
+    struct Places {
+      alignas(64) uint8_t at[64];
+    };
+    static constexpr Places kPlaces = [] {
+      Places p = {};
+      for (int word = 0; word < 16; ++word)
+        p.at[4 * word] = static_cast<uint8_t>(4 * (8 * (I % 2) + word / 2) + 2 * (I / 2) + word % 2);
+      return p;
+    }();
+    constexpr __mmask64 kLowBytes = 0x1111111111111111u;
+    value_[I] = _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi8(kLowBytes, _mm512_load_si512(kPlaces.at), quad_));
+  }
+  template <int I>
+  OV_ALWAYS_INLINE void convert() {
+    value_[I] = _mm512_cvtepi32_ps(_mm512_castps_si512(value_[I]));
+  }
+  template <int I>
+  OV_ALWAYS_INLINE void scale(const PairScales& s) {
+    value_[I] = _mm512_fmadd_ps(value_[I], s.scale[I % 2], s.shift[I % 2]);
+  }
+
+  __m512i quad_ = _mm512_setzero_si512();
+  __m512 value_[4] = {};
+};
+
+// Reads a column tile group by group.
 template <int Kind>
-void expand_tile_of(const ov_weight& w, int64_t tile, const NextTiles& after, char* out) {
-  using T = Tile<Kind>;
-  TilesAhead<1, T::kGroupBytes, T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes> ahead(w, tile, w.tile_bytes, after);
-  ScaleReader<Kind> reader(tile_scales(w, tile));
-  const uint8_t* codes = tile_codes(w, tile);
-  const Lanes offset = set1(-static_cast<float>(T::kOffset));
-  for (int64_t g = 0; g < w.k / 32; ++g, codes += T::kGroupBytes, out += kPanelStep) {
-    ahead.ask();
-    const GroupScales s = reader.read(g);
-    PairScales scales;
+class GroupReader {
+ public:
+  GroupReader(const PanelColumn& c, const NextTiles& after)
+      : scales_(tile_scales(*c.weight, c.tile)),
+        codes_(tile_codes(*c.weight, c.tile)),
+        after_(after),
+        ahead_(*c.weight, c.tile, c.weight->tile_bytes, after_) {}
+  GroupReader(const GroupReader&) = delete;
+  GroupReader& operator=(const GroupReader&) = delete;
+
+  void read(OperandGroup& out) {
+    ahead_.ask();
+    const GroupScales s = scales_.read(group_++);
+    const Lanes offset = set1(-static_cast<float>(T::kOffset));
     // a product by an offset is exact, and so is the sum that takes it away again
-    scales.set(s.first, T::kMinimum ? s.second : s.first * offset);
-    unroll<8>([&](auto q) OV_INLINED {
-      if constexpr (T::kHalves && q.value == 4) scales.set(s.second, s.second * offset);
-      expand_operand_rows(expand_quad<Kind, q.value>(codes), scales, out + 128 * q.value);
+    out.scales[0].set(s.first, T::kMinimum ? s.second : s.first * offset);
+    if constexpr (T::kHalves)
+      out.scales[1].set(s.second, s.second * offset);
+    else
+      out.scales[1] = out.scales[0];
+    unroll<8>([&](auto q) OV_INLINED { store_bytes(out.codes[q.value], expand_quad<Kind, q.value>(codes_)); });
+    codes_ += T::kGroupBytes;
+  }
+
+ private:
+  using T = Tile<Kind>;
+
+  ScaleReader<Kind> scales_;
+  const uint8_t* codes_;
+  int64_t group_ = 0;
+  const NextTiles after_;
+  TilesAhead<1, T::kGroupBytes, T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes> ahead_;
+};
+
+// The same of any kind.
+class AnyGroupReader {
+ public:
+  void open(const PanelColumn& c, const NextTiles& after) {
+    visit_quantized(c.weight->kind, [&]<int Kind>() {
+      using Reader = GroupReader<Kind>;
+      static_assert(sizeof(Reader) <= sizeof memory_ && alignof(Reader) <= 64);
+      new (memory_) Reader(c, after);
+      read_ = [](char* memory, OperandGroup& out) { std::launder(reinterpret_cast<Reader*>(memory))->read(out); };
     });
   }
-}
+  void read(OperandGroup& out) { read_(memory_, out); }
 
-// Two column tiles side by side; `after` is read after them.
-inline void expand_panel(const PanelColumn& first, const PanelColumn& second, const NextTiles& after, char* panel) {
-  const auto expand = [](const PanelColumn& c, const NextTiles& then, char* out) {
-    visit_quantized(c.weight->kind, [&]<int Kind>() { expand_tile_of<Kind>(*c.weight, c.tile, then, out); });
-  };
-  expand(first, next_tiles(*second.weight, second.tile), panel);
-  expand(second, after, panel + kOperandBytes);
-}
+ private:
+  void (*read_)(char*, OperandGroup&) = nullptr;
+  alignas(64) char memory_[1536];
+};
 
 }  // namespace ov
 

@@ -9,22 +9,48 @@
 
 namespace ov {
 
+// vexp in pieces, so that something else can stand between them: in the order clamp, round, reduce, low, high, end.
+struct ExpPieces {
+  Lanes x, clamped, n, r, p;
+
+  inline void clamp(Lanes of) {
+    x = of;
+    clamped = min(set1(89.0f), max(set1(kLow), x));  // no denormals: they are slow
+  }
+  inline void round() { n = round_nearest(clamped * set1(1.44269504088896341f)); }
+  inline void reduce() {
+    r = fma(n, set1(-0.693145751953125f), clamped);
+    r = fma(n, set1(-1.42860682030941723212e-6f), r);
+  }
+  inline void low() {
+    p = set1(0.000198527617612853646278381f);
+    p = fma(p, r, set1(0.00139304355234252151077271f));
+    p = fma(p, r, set1(0.00833336077630519866943359f));
+  }
+  inline void high() {
+    p = fma(p, r, set1(0.0416664853692054748535156f));
+    p = fma(p, r, set1(0.166666671633720397949219f));
+    p = fma(p, r, set1(0.5f));
+  }
+  inline Lanes end() {
+    p = fma(p, r * r, r) + set1(1.0f);
+    return select(less(x, set1(kLow)), set1(0.0f), times_power_of_2(p, n));
+  }
+
+ private:
+  static constexpr float kLow = -87.336544f;
+};
+
 // e^x. Relative error <= 2e-7; 0 below -87.33, inf above 88.72. Cody-Waite reduction and a polynomial of degree 6 on
 // [-ln2/2, ln2/2] (coefficients of SLEEF's expf).
 inline Lanes vexp(Lanes x) {
-  const Lanes low = set1(-87.336544f), high = set1(89.0f);  // no denormals: they are slow
-  const Lanes clamped = min(high, max(low, x));
-  const Lanes n = round_nearest(clamped * set1(1.44269504088896341f));
-  Lanes r = fma(n, set1(-0.693145751953125f), clamped);
-  r = fma(n, set1(-1.42860682030941723212e-6f), r);
-  Lanes p = set1(0.000198527617612853646278381f);
-  p = fma(p, r, set1(0.00139304355252534151077271f));
-  p = fma(p, r, set1(0.00833336077630519866943359f));
-  p = fma(p, r, set1(0.0416664853692054748535156f));
-  p = fma(p, r, set1(0.166666671633720397949219f));
-  p = fma(p, r, set1(0.5f));
-  p = fma(p, r * r, r) + set1(1.0f);
-  return select(less(x, low), set1(0.0f), times_power_of_2(p, n));
+  ExpPieces e;
+  e.clamp(x);
+  e.round();
+  e.reduce();
+  e.low();
+  e.high();
+  return e.end();
 }
 
 // 2^x; 0 below -126, inf above 128. Minimax polynomials on [-1/2, 1/2]: relative error <= 3e-7 of degree 5, 8e-5 of

@@ -1,5 +1,6 @@
 #include "weights.h"
 
+#include <atomic>
 #include <new>
 
 #include "convert.h"
@@ -112,6 +113,8 @@ ov_weight* ov_weight_create(ov_pool* pool, int src_type, const void* src, int64_
     set_error("out of memory");
     return nullptr;
   }
+  static std::atomic<uint64_t> created{0};
+  w->number = created.fetch_add(1, std::memory_order_relaxed) + 1;
   w->kind = kind;
   w->n = n;
   w->k = k;

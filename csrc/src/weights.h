@@ -22,7 +22,8 @@
 #include "octavo.h"
 
 struct ov_weight {
-  int32_t kind;  // ov_type as stored
+  uint64_t number;  // from 1, no other weight of the process has it
+  int32_t kind;     // ov_type as stored
   int64_t n, k;
   int64_t num_tiles;    // ceil(n / 16)
   int64_t scale_bytes;  // of one tile, multiple of 64

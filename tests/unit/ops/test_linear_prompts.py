@@ -85,6 +85,22 @@ def test_products_are_those_of_the_rounded_values(
 
 
 @each_isa
+def test_a_weight_in_the_place_of_another_one_is_read_itself(
+    pools: dict[str, list[ThreadPool]], isa: str
+) -> None:
+    """Threads make operands ahead, some for items that another one takes: these are never used."""
+    library, n, k = load_library(isa), 384, 64
+    x, kind = normal(40, k), GGMLType.Q4_1
+    for seed in range(30):
+        pool = pools[isa][seed % 3]
+        tensor = random_tensor("w", (n, k), kind, np.random.default_rng(seed))
+        weight = library.pack_weight(pool, tensor, kind)
+        got = library.linear(pool, [weight], x, is_prompt=True)[0]
+        assert_close(library, got, x, weight.dequantize(0, n), kind)
+        weight.close()
+
+
+@each_isa
 @pytest.mark.parametrize("kind", [kind for kind in QUANTIZED if not kind.name.endswith("K")])
 @pytest.mark.parametrize("k", [32, 64, 96, 576])
 def test_any_number_of_groups(
