@@ -73,6 +73,8 @@ class Client:
         language: `python` scripts run in the client's environment; `octavo` ones in this tree's,
             and start the client's program; `node` ones in the folder of its packages.
         limit_s: of one script.
+        without: packages that come as dependencies and are removed again: the client does well
+            without them, and one built for another torch than the one at hand breaks its imports.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Client:
     limit_s: float = 180.0
     #: used as it is where it exists, instead of an environment made for the purpose
     existing: str | None = None
+    without: tuple[str, ...] = ()
 
     @property
     def requirements(self) -> Path:
@@ -150,6 +153,7 @@ CLIENTS = (
         language="octavo",
         limit_s=300.0,
         existing=".cache/peers/vllm",
+        without=("torchvision", "torchaudio", "torchcodec"),
     ),
     Client(
         "lmeval",

@@ -61,10 +61,12 @@ class Environment:
         else:
             make = ROOT / "scripts" / "make-venv.sh"
             subprocess.run(("sh", str(make), str(self.venv)), cwd=ROOT, check=True)
-            install = (str(self.python), "-m", "pip", "install", "--quiet", "--require-virtualenv")
+            pip = (*NICE, str(self.python), "-m", "pip", "--quiet", "--require-virtualenv")
             subprocess.run(
-                (*NICE, *install, "--requirement", str(self.client.requirements)), check=True
+                (*pip, "install", "--requirement", str(self.client.requirements)), check=True
             )
+            if self.client.without:
+                subprocess.run((*pip, "uninstall", "--yes", *self.client.without), check=True)
         stamp.write_text(wanted)
 
     def versions(self) -> dict[str, str]:
