@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 3
+#define OV_ABI_VERSION 4
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -260,6 +260,8 @@ OV_API int64_t ov_kv_layer_bytes(const ov_kv_layer* layer, int32_t block_size);
  * second of one arithmetic as this level does it. About a tenth of a second each. Negative: see ov_last_error(). */
 enum ov_limit { OV_LIMIT_READ = 0, OV_LIMIT_F32 = 1, OV_LIMIT_BF16 = 2, OV_LIMIT_INT8 = 3 };
 OV_API double ov_probe(ov_pool* pool, int limit);
+/* For tests: 0 or 1: kernels in tile registers do what suits a fast or a slow pace of them; negative: as measured. */
+OV_API void ov_force_tile_pace(int pace);
 /* Anonymous memory with MADV_HUGEPAGE, pages touched lazily. */
 OV_API void* ov_memory_map(int64_t bytes);
 OV_API void ov_memory_unmap(void* p, int64_t bytes);

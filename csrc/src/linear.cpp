@@ -6,6 +6,7 @@
 #include "prepare.h"
 #include "runs.h"
 #include "scratch.h"
+#include "tile_pace.h"
 
 namespace ov {
 
@@ -240,6 +241,14 @@ void linear_piece(const LinearSegment& segment, const void* in, int64_t in_strid
 }  // namespace ov
 
 int ov_input_type(int kind, int is_prompt) { return ov::linear_input_type(kind, is_prompt != 0); }
+
+void ov_force_tile_pace(int pace) {
+#if defined(OV_HAS_TILES)
+  ov::TilePace::forced() = pace;
+#else
+  (void)pace;
+#endif
+}
 
 int ov_linear(ov_pool* pool, int num_segments, const ov_weight* const* weights, int is_prompt, int64_t rows,
               const float* in, float* const* outs) {

@@ -62,12 +62,6 @@ struct NextLinear {
 void linear_run(ov_pool* pool, const LinearSegment* segments, int num_segments, const void* in, int64_t in_stride,
                 const LinearRows& rows, const NextLinear& next, const LinearSink* sink = nullptr);
 
-// out = act(segments[0]) * segments[1], the bits of linear_run and act_mul; the segments' outputs are written for the
-// rows that are not computed in one pass. No residuals. scratch: out.cols floats per worker.
-void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,
-                    int64_t in_stride, const LinearRows& rows, const NextLinear& next, float* scratch,
-                    int64_t scratch_stride);
-
 // out = act(segments[0]) * segments[1], prepared, with the bits of linear_run and act_mul: in one pass where the level,
 // kinds and rows have it, else by way of the segments' outputs. No residuals. scratch: out.cols floats per worker.
 void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const View& out, const void* in,

@@ -8,6 +8,7 @@
 #include "linear_block.h"
 #include "panels.h"
 #include "scratch.h"
+#include "tile_pace.h"
 #include "tile_stores.h"
 #include "tiles.h"
 
@@ -85,10 +86,16 @@ OV_ALWAYS_INLINE void load_operand(const char* p, bool stays) {
   stays ? tile_load<Tile>(p, 64) : tile_load_once<Tile>(p, 64);
 }
 
+// A tile's rows, into the first-level cache.
+OV_ALWAYS_INLINE void fetch_tile(const char* p, int64_t stride) {
+  for (int64_t i = 0; i < kRegisterRows; ++i) __builtin_prefetch(p + i * stride);
+}
+
 // Two row tiles x two column tiles over all of k. A register is loaded for the next step right after the last product
 // that reads it: its load waits for that product, and the products meanwhile have theirs.
 // beside(Index<0>{}) ... beside(Index<7>{}): once per step, one before each tile instruction.
-template <class Beside>
+// IsSlow: what the step after the next reads is asked for, as nothing hides how long a load takes (tile_pace.h).
+template <bool IsSlow, class Beside>
 OV_ALWAYS_INLINE void multiply_four(const char* in, int64_t in_stride, const Operands& weights, const Sums& sums,
                                     Beside&& beside) {
   const char* second = in + sums.half * in_stride;
@@ -102,23 +109,27 @@ OV_ALWAYS_INLINE void multiply_four(const char* in, int64_t in_stride, const Ope
     in += 64;
     second += 64;
     operand += weights.step;
-    const bool stays = i < kNearSteps;
+    const bool stays = IsSlow || i < kNearSteps;
     beside(Index<0>{});
     tile_dot_bf16<0, 4, 6>();
     beside(Index<1>{});
+    if constexpr (IsSlow) fetch_tile(in + 64, in_stride);
     tile_dot_bf16<1, 4, 7>();
     beside(Index<2>{});
-    tile_load_once<4>(in, in_stride);
+    IsSlow ? tile_load<4>(in, in_stride) : tile_load_once<4>(in, in_stride);
     beside(Index<3>{});
+    if constexpr (IsSlow) fetch_tile(second + 64, in_stride);
     tile_dot_bf16<2, 5, 6>();
     beside(Index<4>{});
     load_operand<6>(operand, stays);
     beside(Index<5>{});
+    if constexpr (IsSlow) fetch_tile(operand + weights.step, 64);
     tile_dot_bf16<3, 5, 7>();
     beside(Index<6>{});
     load_operand<7>(operand + weights.column, stays);
     beside(Index<7>{});
-    tile_load_once<5>(second, in_stride);
+    if constexpr (IsSlow) fetch_tile(operand + weights.column + weights.step, 64);
+    IsSlow ? tile_load<5>(second, in_stride) : tile_load_once<5>(second, in_stride);
   }
   tile_dot_bf16<0, 4, 6>();
   tile_dot_bf16<1, 4, 7>();
@@ -183,22 +194,32 @@ struct Units {
   }
 };
 
+// f(std::bool_constant)
+template <class F>
+OV_ALWAYS_INLINE void with_pace(bool is_slow, F&& f) {
+  is_slow ? f(std::true_type()) : f(std::false_type());
+}
+
 // All rows of a block times the operands of a unit. beside and few(in, sums): as those of many and of few rows.
 template <class Store, class Beside, class Few>
 OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Operands& operands, Registers& registers,
                                     Store& store, Beside&& beside, Few&& few) {
-  registers.for_parts(b.rows, [&](int64_t skipped, int64_t rows) OV_INLINED {
-    const int64_t row = b.first_row + skipped;
-    const char* const in = b.in + row * b.in_stride;
-    const Sums sums = store.begin(tile, row, rows);
-    if (rows > kRegisterRows)
-      multiply_four(in, b.in_stride, operands, sums, [&](auto piece) OV_INLINED {
-        store.template beside<piece.value>();
-        beside(piece);
-      });
-    else
-      few(in, sums);
-    store.end();
+  const TilePace::Measured measured(4 * operands.steps * (b.rows / kPartRows));
+  // a gate's activation keeps the core busy enough
+  with_pace(!b.gate && TilePace::is_slow(), [&](auto is_slow) OV_INLINED {
+    registers.for_parts(b.rows, [&](int64_t skipped, int64_t rows) OV_INLINED {
+      const int64_t row = b.first_row + skipped;
+      const char* const in = b.in + row * b.in_stride;
+      const Sums sums = store.begin(tile, row, rows);
+      if (rows > kRegisterRows)
+        multiply_four<decltype(is_slow)::value>(in, b.in_stride, operands, sums, [&](auto piece) OV_INLINED {
+          store.template beside<piece.value>();
+          beside(piece);
+        });
+      else
+        few(in, sums);
+      store.end();
+    });
   });
 }
 

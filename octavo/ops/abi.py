@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 
 
 class OvKvLayer(Structure):
@@ -211,6 +211,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_row_bytes": (c_int64, [c_int, c_int64]),
     "ov_kv_layer_bytes": (c_int64, [POINTER(OvKvLayer), c_int32]),
     "ov_probe": (c_double, [c_void_p, c_int]),
+    "ov_force_tile_pace": (None, [c_int]),
     "ov_memory_map": (c_void_p, [c_int64]),
     "ov_memory_unmap": (None, [c_void_p, c_int64]),
 }

@@ -140,9 +140,9 @@ def test_weights_are_rounded_to_nearest_even(
 def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
     pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType
 ) -> None:
-    """Number of rows, place among them, threads, and the segments of the call."""
+    """Number of rows, place among them, threads, the segments of the call, the pace of the tiles."""
     library = load_library(isa)
-    k = 512
+    k = 800 if kind in (GGMLType.BF16, GGMLType.F32) else 768
     rng = np.random.default_rng(int(kind))
     # another kind with the same input beside it, and widths that are no multiple of a tile
     other = GGMLType.Q6_K if kind in QUANTIZED else kind
@@ -151,16 +151,21 @@ def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
         for n, stored in ((200, kind), (48, other), (7, kind))
     ]
     x = normal(600, k)
-    whole = library.linear(pools[isa][1], weights, x, is_prompt=True)
-    for rows in (*range(1, 7), 16, 17, 31, 33, 121, 250, 600):
-        first = (37 * rows) % (601 - rows)
-        chosen = [weights, weights[:1], weights[1:], weights[::-1]][rows % 4]
-        parts = library.linear(
-            pools[isa][rows % 3], chosen, x[first : first + rows], is_prompt=True
-        )
-        for weight, part in zip(chosen, parts, strict=True):
-            expected = whole[weights.index(weight)][first : first + rows]
-            np.testing.assert_array_equal(part.view(np.int32), expected.view(np.int32))
+    try:
+        library.ov_force_tile_pace(0)
+        whole = library.linear(pools[isa][1], weights, x, is_prompt=True)
+        for rows in (*range(1, 7), 16, 17, 31, 33, 121, 250, 600):
+            library.ov_force_tile_pace(int(rows > 20))
+            first = (37 * rows) % (601 - rows)
+            chosen = [weights, weights[:1], weights[1:], weights[::-1]][rows % 4]
+            parts = library.linear(
+                pools[isa][rows % 3], chosen, x[first : first + rows], is_prompt=True
+            )
+            for weight, part in zip(chosen, parts, strict=True):
+                expected = whole[weights.index(weight)][first : first + rows]
+                np.testing.assert_array_equal(part.view(np.int32), expected.view(np.int32))
+    finally:
+        library.ov_force_tile_pace(-1)
     for weight in weights:
         weight.close()
 
