@@ -10,10 +10,12 @@ import hashlib
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
+
+from tests.fakes.stub_server import Listener
 
 COMMIT = "a" * 40
 
@@ -41,7 +43,7 @@ class FakeHub:
         class Handler(_Handler):
             server_hub = hub
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = Listener(("127.0.0.1", 0), Handler)
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> FakeHub:
