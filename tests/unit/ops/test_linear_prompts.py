@@ -140,7 +140,7 @@ def test_weights_are_rounded_to_nearest_even(
 def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
     pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType
 ) -> None:
-    """Number of rows, place among them, threads, the segments of the call, the pace of the tiles."""
+    """Number of rows, place among them, threads, segments of the call, pace of the tiles."""
     library = load_library(isa)
     k = 800 if kind in (GGMLType.BF16, GGMLType.F32) else 768
     rng = np.random.default_rng(int(kind))
