@@ -1,17 +1,17 @@
 // What this machine can do at most, in the units of kernels.py: int8, bf16 and f32 multiply-adds (vectors, and tiles where
-// the CPU has them) and reading memory, on N threads at once. Built by kernels.py with -march=native; one line per figure on standard output.
-//
-// usage: peak THREADS MEGABYTES
+// the CPU has them) and reading memory, on N threads at once. A library, so that a limit can be measured right beside what
+// is compared with it. Built by machine_peaks.py with -march=native.
 #include <immintrin.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -23,23 +23,27 @@ double now() {
 
 volatile int64_t sink;
 
-// Best of several runs: work(thread) on all threads, seconds.
+// Seconds of the slowest thread of work(thread) on all threads, which begin together.
 template <class F>
-double best_seconds(int threads, F&& work) {
-  double best = 1e9;
-  for (int repeat = 0; repeat < 40; ++repeat) {
+double seconds_of(int threads, F&& work) {
+  std::atomic<int> ready{0};
+  std::vector<double> seconds(static_cast<size_t>(threads));
+  const auto run = [&](int t) {
+    ready.fetch_add(1);
+    while (ready.load() < threads) {
+    }
     const double start = now();
-    std::vector<std::thread> others;
-    for (int t = 1; t < threads; ++t) others.emplace_back([&, t] { work(t); });
-    work(0);
-    for (auto& other : others) other.join();
-    const double seconds = now() - start;
-    best = seconds < best ? seconds : best;
-  }
-  return best;
+    work(t);
+    seconds[static_cast<size_t>(t)] = now() - start;
+  };
+  std::vector<std::thread> others;
+  for (int t = 1; t < threads; ++t) others.emplace_back(run, t);
+  run(0);
+  for (auto& other : others) other.join();
+  return *std::max_element(seconds.begin(), seconds.end());
 }
 
-constexpr int64_t kSteps = 1'000'000;  // some milliseconds: on a busy machine the best of many short runs tells more
+constexpr int64_t kSteps = 500'000;  // a few milliseconds: the machine's speed changes within hundreds
 
 #if defined(__AVX512VNNI__)
 void int8_steps(int) {
@@ -140,31 +144,23 @@ void f32_steps(int) {
   sink = static_cast<int64_t>(out[0]);
 }
 
-}  // namespace
+// Memory to read, of huge pages where there are any; null: there is none.
+char* readable(int64_t bytes) {
+  static char* memory = nullptr;
+  static int64_t held = 0;
+  if (bytes <= held) return memory;
+  void* got = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (got == MAP_FAILED) return nullptr;
+  madvise(got, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  std::memset(got, 1, static_cast<size_t>(bytes));
+  memory = static_cast<char*>(got);
+  held = bytes;
+  return memory;
+}
 
-int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  const int threads = std::atoi(argv[1]);
-  const int64_t bytes = std::atoll(argv[2]) << 20;
-  std::printf("int8_gops %.1f\n", kInt8Ops * kSteps * threads / best_seconds(threads, int8_steps) / 1e9);
-#if defined(__AVX512BF16__)
-  std::printf("bf16_gops %.1f\n", 12.0 * 64 * kSteps * threads / best_seconds(threads, bf16_steps) / 1e9);
-#endif
-  std::printf("f32_gops %.1f\n", kFloatOps * kSteps * threads / best_seconds(threads, f32_steps) / 1e9);
-
-#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
-  if (tiles_granted()) {
-    const double dots = 4.0 * 16 * 16 * kTileSteps * threads / 1e9;
-    std::printf("tile_int8_gops %.1f\n", dots * 128 / best_seconds(threads, tile_steps<true>));
-    std::printf("tile_bf16_gops %.1f\n", dots * 64 / best_seconds(threads, tile_steps<false>));
-  }
-#endif
-
-  char* memory = static_cast<char*>(mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  if (memory == MAP_FAILED) return 1;
-  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  std::memset(memory, 1, static_cast<size_t>(bytes));
+double read_rate(int threads, int64_t bytes) {
+  const char* memory = readable(bytes);
+  if (!memory) return 0.0;
   const int64_t share = bytes / threads / 4096 * 4096;
   const auto read = [&](int t) {
     const __m256i* p = reinterpret_cast<const __m256i*>(memory + t * share);
@@ -177,6 +173,31 @@ int main(int argc, char** argv) {
     }
     sink = _mm256_extract_epi64(_mm256_xor_si256(x, y), 0);
   };
-  std::printf("read_gbs %.2f\n", static_cast<double>(share * threads) / best_seconds(threads, read) / 1e9);
-  return 0;
+  return static_cast<double>(share * threads) / seconds_of(threads, read) / 1e9;
+}
+
+}  // namespace
+
+// Of one run of some milliseconds: 1e9 operations, or bytes, per second; 0 if the CPU has no such thing. `bytes` is what
+// `read_gbs` reads.
+extern "C" double peak_rate(const char* name, int threads, int64_t bytes) {
+  const std::string_view what = name;
+  const auto rate = [&](double ops, int64_t steps, void (*work)(int)) {
+    return ops * static_cast<double>(steps) * threads / seconds_of(threads, work) / 1e9;
+  };
+  if (what == "int8_gops") return rate(kInt8Ops, kSteps, int8_steps);
+  if (what == "f32_gops") return rate(kFloatOps, kSteps, f32_steps);
+  if (what == "read_gbs") return read_rate(threads, bytes);
+#if defined(__AVX512BF16__)
+  if (what == "bf16_gops") return rate(12.0 * 64, kSteps, bf16_steps);
+#endif
+#if defined(__AMX_INT8__) && defined(__AMX_BF16__)
+  static const bool has_tiles = tiles_granted();
+  if (has_tiles) {
+    constexpr double kDots = 4.0 * 16 * 16;
+    if (what == "tile_int8_gops") return rate(kDots * 128, kTileSteps, tile_steps<true>);
+    if (what == "tile_bf16_gops") return rate(kDots * 64, kTileSteps, tile_steps<false>);
+  }
+#endif
+  return 0.0;
 }
