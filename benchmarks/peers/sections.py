@@ -7,6 +7,7 @@ leave their rows as `Missing`.
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.kernels import measure_peaks
+from benchmarks.machine_peaks import Peaks
 from benchmarks.peers.compare import median, rounds
 from benchmarks.peers.engines import KV_TOKENS, Engines
 from benchmarks.peers.in_process import Speed, best_llama_speed, llama_speed, octavo_speed
@@ -205,11 +206,11 @@ def _speeds(
     as much memory as the model has weights."""
     ours, theirs, limits = [], [], []
     threads = bench.engines.threads
-    megabytes = read_facts(str(path)).weight_bytes >> 20
+    peaks = Peaks(threads, read_facts(str(path)).weight_bytes >> 20)
     for _ in range(bench.num_rounds):
-        before = measure_peaks(threads, megabytes)["read_gbs"]
+        before = peaks.best("read_gbs")
         ours.append(octavo_speed(path, threads=threads))
-        limits.append(max(before, measure_peaks(threads, megabytes)["read_gbs"]))
+        limits.append(max(before, peaks.best("read_gbs")))
         theirs.append(best_llama_speed(program, path, threads=threads))
     return ours, theirs, limits
 
@@ -254,7 +255,8 @@ def avx2(bench: Bench) -> Rows:
 
 
 def kernels(bench: Bench) -> Rows:
-    """Matrix products alone, of the measured peaks: few rows as generated tokens, many as prompts.
+    """Matrix products alone, of the limits of the same moment: few rows as generated tokens, many
+    as prompts.
 
     The bound of quantised weights at many rows is a share of the peak of int8 dot products,
     whatever the rows are multiplied with.
@@ -265,36 +267,25 @@ def kernels(bench: Bench) -> Rows:
     rows: Rows = []
     for results in zip(*(round_["rows"] for round_ in few), strict=True):
         kind, count = results[0]["kind"], results[0]["rows"]
-        shares = [max(r["of_peak"], r["of_read"]) for r in results]
-        wanted = {1: 0.90, 8: 0.85}[count]
-        what = f"GEMM {kind}, {count} rows"
-        rows.append(
-            Row(
-                what,
-                sorted(shares)[len(shares) // 2],
-                1.0,
-                "the limit",
-                "of it",
-                wanted,
-                spread=shares,
-            )
-        )
+        shares = [r["of_limit"] for r in results]
+        what, wanted = f"GEMM {kind}, {count} rows", {1: 0.90, 8: 0.85}[count]
+        middle = statistics.median_low(shares)
+        rows.append(Row(what, middle, 1.0, "the limit", "of it", wanted, spread=shares))
     for results in zip(*(round_["rows"] for round_ in many), strict=True):
         kind, rates = results[0]["kind"], [r["gops"] for r in results]
         if kind == "BF16":
-            name, wanted, peaks = "bf16", 0.75, [r["gops"] / r["of_peak"] for r in results]
+            name, wanted, shares = "bf16", 0.75, [r["of_peak"] for r in results]
         else:
-            name, wanted, peaks = "int8", 0.65, [round_["peaks"]["int8_gops"] for round_ in many]
-        shares = [rate / peak for rate, peak in zip(rates, peaks, strict=True)]
-        middle = sorted(range(len(shares)), key=shares.__getitem__)[len(shares) // 2]
+            name, wanted, shares = "int8", 0.65, [r["of_int8_peak"] for r in results]
+        middle = shares.index(statistics.median_low(shares))
         what = f"GEMM {kind}, {results[0]['rows']} rows of prompts"
-        ours, theirs = rates[middle], peaks[middle]
+        ours, theirs = rates[middle], rates[middle] / shares[middle]
         rows.append(Row(what, ours, theirs, f"{name} peak", "GOP/s", wanted, spread=shares))
     return rows
 
 
 def _kernel_figures(bench: Bench, *rows: str) -> dict[str, Any]:
-    """What `benchmarks.kernels` finds for these rows, and its peaks."""
+    """What `benchmarks.kernels` finds for these rows."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "kernels.json"
         words = [sys.executable, "-m", "benchmarks.kernels", "--kinds", "Q4_1", "BF16"]

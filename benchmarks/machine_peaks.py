@@ -1,0 +1,59 @@
+"""What this machine can do at most, measured by benchmarks/peak.cpp, which the machine's compiler
+builds on first use.
+
+A limit of one moment says little on a machine that others use, too: `Peaks.rate` takes a few
+milliseconds, to be called right before and after what is compared with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import subprocess
+import tempfile
+from pathlib import Path
+
+NAMES = (
+    "int8_gops", "bf16_gops", "f32_gops", "tile_int8_gops", "tile_bf16_gops", "read_gbs",
+)  # fmt: skip
+
+
+class Peaks:
+    """Limits of some threads together.
+
+    Args:
+        megabytes: to read; as much as what is compared reads, which caches may hold.
+    """
+
+    def __init__(self, num_threads: int, megabytes: int) -> None:
+        self._library = _library()
+        self._num_threads = num_threads
+        self._num_bytes = megabytes << 20
+
+    def rate(self, name: str) -> float:
+        """1e9 operations (a multiply-add is two), or bytes read, per second, of one short run; 0 if
+        the CPU does not have it.
+
+        Args:
+            name: of `NAMES`.
+        """
+        rate: float = self._library.peak_rate(name.encode(), self._num_threads, self._num_bytes)
+        return rate
+
+    def best(self, name: str, num_runs: int = 40) -> float:
+        """The best of many short runs."""
+        return max(self.rate(name) for _ in range(num_runs))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    source = Path(__file__).with_name("peak.cpp")
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "peak.so"
+        options = ["-std=c++20", "-O2", "-march=native", "-pthread", "-Wno-uninitialized"]
+        command = ["c++", *options, "-shared", "-fPIC", str(source), "-o", str(made)]
+        subprocess.run(command, check=True)
+        library = ctypes.CDLL(str(made))
+    library.peak_rate.restype = ctypes.c_double
+    library.peak_rate.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64]
+    return library
