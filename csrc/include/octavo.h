@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 4
+#define OV_ABI_VERSION 5
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -262,6 +262,21 @@ enum ov_limit { OV_LIMIT_READ = 0, OV_LIMIT_F32 = 1, OV_LIMIT_BF16 = 2, OV_LIMIT
 OV_API double ov_probe(ov_pool* pool, int limit);
 /* For tests: 0 or 1: kernels in tile registers do what suits a fast or a slow pace of them; negative: as measured. */
 OV_API void ov_force_tile_pace(int pace);
+/* C calls that a thread makes: function(object, data, bytes) -> *result. All that a call names must stay until somebody
+ * has waited. Any thread may add, pause and wait. */
+typedef struct ov_call_queue ov_call_queue;
+typedef int32_t (*ov_call)(void* object, void* data, size_t bytes);
+OV_API ov_call_queue* ov_call_queue_create(const char* thread_name); /* NULL: see error */
+OV_API void ov_call_queue_destroy(ov_call_queue* queue);             /* makes the calls that are left first */
+typedef struct ov_queued_call {
+  ov_call function;
+  void *object, *data;
+  size_t bytes;
+  int32_t* result;
+} ov_queued_call;
+OV_API void ov_call_queue_add(ov_call_queue* queue, int64_t count, const ov_queued_call* calls); /* copies them */
+OV_API void ov_call_queue_pause(ov_call_queue* queue); /* no further call is begun until somebody waits */
+OV_API void ov_call_queue_wait(ov_call_queue* queue);  /* until all calls have been made, some of them by the caller */
 /* Anonymous memory with MADV_HUGEPAGE, pages touched lazily. */
 OV_API void* ov_memory_map(int64_t bytes);
 OV_API void ov_memory_unmap(void* p, int64_t bytes);

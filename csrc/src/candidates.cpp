@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "allowed.h"
 #include "logit_blocks.h"
 #include "logprobs.h"
 #include "vmath.h"
@@ -160,15 +161,18 @@ int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
   return key_id(c[count - 1].key);
 }
 
-int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filters& f, double uniform,
-                 const Workspace& ws) {
-  const Lanes top = set1(max), inverse = set1(f.inverse_temperature);
+namespace {
+
+template <class Allowed>
+int32_t draw_of(ov_pool* pool, const float* x, const Allowed& allowed, int32_t n, float max, const Filters& f,
+                double uniform, const Workspace& ws) {
+  const Lanes top = set1(max), inverse = set1(f.inverse_temperature), nothing = set1(0.0f);
   const int32_t blocks = (n + kWeightBlock - 1) / kWeightBlock;
   parallel_rows(pool, blocks, 2 * kWeightBlock, [&](int64_t block, int) {
     const int32_t first = static_cast<int32_t>(block) * kWeightBlock;
-    Lanes sum = set1(0.0f);
+    Lanes sum = nothing;
     for (int32_t i = first; i < std::min(first + kWeightBlock, n); i += kLanes)
-      sum = sum + weights_at(x, i, n, top, inverse);
+      if (allowed.lanes(i)) sum = sum + allowed.only(weights_at(x, i, n, top, inverse), nothing, i);
     ws.block_sums[block] = static_cast<double>(sum_lanes(sum));
   });
   double total = 0.0;
@@ -185,7 +189,7 @@ int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filt
   int32_t chosen = -1;
   for (int32_t i = block * kWeightBlock; i < std::min((block + 1) * kWeightBlock, n); i += kLanes) {
     alignas(64) float w[kLanes];
-    store(w, weights_at(x, i, n, top, inverse));
+    store(w, allowed.only(weights_at(x, i, n, top, inverse), nothing, i));
     for (int lane = 0; lane < kLanes; ++lane) {
       if (w[lane] <= 0.0f) continue;
       chosen = i + lane;
@@ -194,6 +198,13 @@ int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filt
     }
   }
   return chosen;  // the block's own sum was rounded up: its last id with weight
+}
+
+}  // namespace
+
+int32_t draw_any(ov_pool* pool, const float* x, const uint32_t* allowed, int32_t n, float max, const Filters& f,
+                 double uniform, const Workspace& ws) {
+  return with_allowed(allowed, [&](const auto& ids) { return draw_of(pool, x, ids, n, max, f, uniform, ws); });
 }
 
 }  // namespace ov

@@ -52,7 +52,8 @@ double weight_of(const Candidate* candidates, int32_t count);
 // Inverse of the cumulative weight over rising ids at uniform * total: of candidates, of all ids. pool: threads that are
 // free for this row, or nullptr; the bits are the same.
 int32_t draw_candidate(const Candidate* c, int32_t count, double uniform);
-int32_t draw_any(ov_pool* pool, const float* x, int32_t n, float max, const Filters& f, double uniform,
-                 const Workspace& ws);
+// allowed: bits of ids (allowed.h), as if all others were -inf; null: all.
+int32_t draw_any(ov_pool* pool, const float* x, const uint32_t* allowed, int32_t n, float max, const Filters& f,
+                 double uniform, const Workspace& ws);
 
 }  // namespace ov

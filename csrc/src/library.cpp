@@ -39,6 +39,7 @@ size_t ov_sizeof(const char* struct_name) {
   OV_SIZE(ov_step);
   OV_SIZE(ov_sampling);
   OV_SIZE(ov_sample_output);
+  OV_SIZE(ov_queued_call);
 #undef OV_SIZE
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "allowed.h"
 #include "vmath.h"
 
 namespace ov {
@@ -16,29 +17,31 @@ inline Lanes load_tail(const float* x, int32_t i, int32_t n) {
   return select(mask_from_bits((1u << count) - 1u), load_part(x + i, count), set1(-INFINITY));
 }
 
-}  // namespace
+inline Lanes load_any(const float* x, int32_t i, int32_t n) {
+  return i + kLanes <= n ? load(x + i) : load_tail(x, i, n);
+}
 
-RowStats row_stats(const float* x, int32_t n) {
-  Lanes top = set1(-INFINITY);
+template <class Allowed>
+RowStats stats_of(const float* x, int32_t n, const Allowed& allowed) {
+  const Lanes lowest = set1(-INFINITY);
+  Lanes top = lowest;
   uint32_t numbers = 0xffff;  // lanes that have seen no NaN
+  const auto visit = [&](Lanes v, int32_t i) {
+    v = allowed.only(v, lowest, i);
+    numbers &= mask_bits(less_equal(v, v));
+    top = max(v, top);
+  };
   int32_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Lanes v = load(x + i);
-    numbers &= mask_bits(less_equal(v, v));
-    top = max(v, top);
-  }
-  if (i < n) {
-    const Lanes v = load_tail(x, i, n);
-    numbers &= mask_bits(less_equal(v, v));
-    top = max(v, top);
-  }
+  for (; i + kLanes <= n; i += kLanes)
+    if (allowed.lanes(i)) visit(load(x + i), i);
+  if (i < n) visit(load_tail(x, i, n), i);
   RowStats stats{max_lanes(top), -1, false};
   stats.is_finite = numbers == 0xffff && stats.max != INFINITY;
   if (!stats.is_finite || stats.max == -INFINITY) return stats;
   const Lanes target = set1(stats.max);
   for (i = 0; i < n; i += kLanes) {
-    const Lanes v = i + kLanes <= n ? load(x + i) : load_tail(x, i, n);
-    const uint32_t hit = mask_bits(less_equal(target, v));
+    if (!allowed.lanes(i)) continue;
+    const uint32_t hit = mask_bits(less_equal(target, load_any(x, i, n))) & allowed.lanes(i);
     if (hit) {
       stats.argmax = i + __builtin_ctz(hit);
       return stats;
@@ -47,14 +50,19 @@ RowStats row_stats(const float* x, int32_t n) {
   return stats;
 }
 
+}  // namespace
+
+RowStats row_stats(const float* x, int32_t n, const uint32_t* allowed) {
+  return with_allowed(allowed, [&](const auto& ids) { return stats_of(x, n, ids); });
+}
+
 double log_sum_exp(const float* x, int32_t n, float max) {
   const Lanes top = set1(max);
   double total = 0.0;
   for (int32_t first = 0; first < n; first += kBlock) {
     const int32_t last = std::min(first + kBlock, n);
     Lanes sum = set1(0.0f);
-    for (int32_t i = first; i < last; i += kLanes)
-      sum = sum + vexp((i + kLanes <= n ? load(x + i) : load_tail(x, i, n)) - top);
+    for (int32_t i = first; i < last; i += kLanes) sum = sum + vexp(load_any(x, i, n) - top);
     total += static_cast<double>(sum_lanes(sum));
   }
   return static_cast<double>(max) + std::log(total);

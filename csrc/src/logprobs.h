@@ -21,7 +21,8 @@ struct RowStats {
   bool is_finite;  // no NaN and no +inf
 };
 
-RowStats row_stats(const float* x, int32_t n);
+// allowed: bits of ids (allowed.h), as if all others were -inf; null: all.
+RowStats row_stats(const float* x, int32_t n, const uint32_t* allowed = nullptr);
 
 // log(sum(exp(x))): f32 within blocks of 256, f64 over blocks, in order. max is the row's maximum, finite.
 double log_sum_exp(const float* x, int32_t n, float max);

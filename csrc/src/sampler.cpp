@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "allowed.h"
 #include "candidates.h"
 #include "logprobs.h"
 #include "philox.h"
@@ -37,6 +38,25 @@ float value_or(const float* values, int64_t i, float otherwise) { return values 
 
 bool wants_logprobs(const LogitChunk& c, int64_t row) {
   return c.out->logprob_ids && c.sampling->num_logprobs && c.sampling->num_logprobs[c.first + row] >= 0;
+}
+
+bool truncates(const LogitChunk& c, int64_t row) {
+  const ov_sampling& s = *c.sampling;
+  const int64_t l = c.first + row;
+  const int32_t top_k = s.top_k ? s.top_k[l] : 0;
+  return value_or(s.min_p, l, 0.0f) > 0.0f || value_or(s.top_p, l, 1.0f) < 1.0f || (top_k > 0 && top_k < c.vocab);
+}
+
+// Bits of the ids a row may have; nullptr: all.
+const uint32_t* mask_of(const LogitChunk& c, int64_t row) {
+  const ov_sampling& s = *c.sampling;
+  if (!s.mask_row || s.mask_row[c.first + row] < 0) return nullptr;
+  return s.masks + s.mask_row[c.first + row] * ((int64_t{c.vocab} + 31) / 32);
+}
+
+// Whether a row's mask need not be written to its logits: only the largest logit, or the sum of all weights, is wanted.
+bool masks_when_drawn(const LogitChunk& c, int64_t row) {
+  return !c.sampling->logits_hook && !wants_logprobs(c, row) && !truncates(c, row);
 }
 
 // Blocks of a row that nothing changed since the head; nullptr: there are none.
@@ -149,7 +169,8 @@ void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScra
   const int32_t target = s.target ? s.target[l] : -1;
   const bool reports = reporting.mode != LogprobsMode::kNone && wants_logprobs(c, i);
   const float* maxima = block_maxima(c, i);
-  const RowStats stats = maxima ? c.blocks->stats(i, x) : row_stats(x, c.vocab);
+  const uint32_t* allowed = masks_when_drawn(c, i) ? mask_of(c, i) : nullptr;
+  const RowStats stats = maxima ? c.blocks->stats(i, x) : row_stats(x, c.vocab, allowed);
 
   const int32_t status = !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
   c.out->status[l] = status;
@@ -170,12 +191,11 @@ void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScra
     f.min_p = value_or(s.min_p, l, 0.0f);
     f.top_k = s.top_k ? s.top_k[l] : 0;
     const double uniform = philox_uniform(s.seed[l], s.output_index[l]);
-    const bool truncates = f.min_p > 0.0f || f.top_p < 1.0f || (f.top_k > 0 && f.top_k < c.vocab);
-    if (truncates) {
+    if (truncates(c, i)) {
       kept = truncate(x, maxima, c.vocab, stats.max, f, ws);
       chosen = draw_candidate(ws.candidates, kept, uniform);
     } else {
-      chosen = draw_any(pool, x, c.vocab, stats.max, f, uniform, ws);
+      chosen = draw_any(pool, x, allowed, c.vocab, stats.max, f, uniform, ws);
     }
   }
   c.out->sampled[l] = chosen;
@@ -244,16 +264,15 @@ void penalize(ov_pool* pool, const LogitChunk& c) {
 void mask(ov_pool* pool, const LogitChunk& c) {
   const ov_sampling& s = *c.sampling;
   if (!s.mask_row) return;
-  const int64_t words = (c.vocab + 31) / 32;
   parallel_rows(pool, c.rows, c.vocab, [&](int64_t i, int) {
-    const int32_t index = s.mask_row[c.first + i];
-    if (index < 0) return;
-    const uint32_t* bits = s.masks + index * words;
+    const uint32_t* bits = mask_of(c, i);
+    if (!bits || masks_when_drawn(c, i)) return;
     float* x = c.logits.f32(i);
+    const SomeIds allowed{bits};
     for (int32_t id = 0; id < c.vocab; id += kLanes) {
+      if (allowed.lanes(id) == 0xffff) continue;
       const int n = std::min<int32_t>(kLanes, c.vocab - id);
-      const Mask allowed = mask_from_bits(bits[id / 32] >> (id % 32) & 0xffffu);
-      store_part(x + id, select(allowed, load_part(x + id, n), set1(-INFINITY)), n);
+      store_part(x + id, allowed.only(load_part(x + id, n), set1(-INFINITY), id), n);
     }
   });
 }

@@ -190,6 +190,7 @@ class EngineCore:
         """The outputs of the oldest step; the next one on its way begins now."""
         now_s = time.monotonic()
         outputs = self._scheduler.update_from_output(result)
+        self._structured_output.begin_masks()
         self._step_limit.observe(self._scheduler.last_step_load, now_s - self._step_began_s)
         self._step_began_s = now_s
         self.times.num_steps += 1

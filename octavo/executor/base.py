@@ -10,12 +10,11 @@ Knows nothing of: requests' text, queues, sockets of the front end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from concurrent.futures import Future
 from typing import Protocol
 
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
-from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
 
 
 class PendingOutput(Protocol):
@@ -59,7 +58,7 @@ class Executor(ABC):
 
     @abstractmethod
     def execute_model(
-        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
     ) -> PendingOutput:
         """Takes one step; steps run one after the other, in this order. With a depth of more than
         one it returns before the step is done. The future holds the workers' exception when the

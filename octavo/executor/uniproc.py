@@ -8,14 +8,13 @@ Runs in: EngineCore. Owns: the worker. Knows nothing of: models, kernels.
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from octavo.errors import EngineDead
 from octavo.executor.base import Executor, PendingOutput
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
-from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
 from octavo.transport.process_name import name_thread
 from octavo.worker.worker import Worker
 
@@ -52,7 +51,7 @@ class UniprocExecutor(Executor):
         return self._worker.warm_up()
 
     def execute_model(
-        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
     ) -> PendingOutput:
         try:
             step = self._worker.prepare(scheduled)

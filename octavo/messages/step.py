@@ -9,6 +9,8 @@ sockets, HTTP, text.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import msgspec
 
 from octavo.messages.engine import TokenLogprobs
@@ -42,6 +44,20 @@ class SchedulerOutput(msgspec.Struct, array_like=True):
     finished_request_ids: list[str]  # ended or preempted since the last step: forget their rows
     # of the requests that sample, those with a grammar; their masks come while `forward` runs
     grammar_request_ids: list[str] = []
+
+
+class PendingMasks(Protocol):
+    """Tokens that grammars allow, while they are being found."""
+
+    def pause(self) -> None:
+        """The processors are needed until the result is: nothing further is begun."""
+        ...
+
+    def result(self) -> memoryview:
+        """Waits for them: uint32 words of bits [requests, ceil(vocab_size / 32)], the requests in
+        the order in which they were named; a set bit is allowed, the lowest id in bit 0. Never
+        raises."""
+        ...
 
 
 class ModelRunnerOutput(msgspec.Struct, array_like=True):

@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 
 
 class OvKvLayer(Structure):
@@ -167,7 +167,18 @@ class OvSampleOutput(Structure):
 #: `ov_sampling.logits_hook`: context, first row, rows, address of the logits, floats per row
 LOGITS_HOOK = CFUNCTYPE(None, c_void_p, c_int32, c_int32, c_void_p, c_int64)
 
+
 #: name in the header -> mirror
+class OvQueuedCall(Structure):
+    _fields_ = [
+        ("function", c_void_p),
+        ("object", c_void_p),
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("result", c_void_p),
+    ]
+
+
 STRUCTS: dict[str, type[Structure]] = {
     "ov_kv_layer": OvKvLayer,
     "ov_buffer": OvBuffer,
@@ -178,6 +189,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "ov_step": OvStep,
     "ov_sampling": OvSampling,
     "ov_sample_output": OvSampleOutput,
+    "ov_queued_call": OvQueuedCall,
 }
 
 #: function -> (result, arguments)
@@ -212,6 +224,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_kv_layer_bytes": (c_int64, [POINTER(OvKvLayer), c_int32]),
     "ov_probe": (c_double, [c_void_p, c_int]),
     "ov_force_tile_pace": (None, [c_int]),
+    "ov_call_queue_create": (c_void_p, [c_char_p]),
+    "ov_call_queue_destroy": (None, [c_void_p]),
+    "ov_call_queue_add": (None, [c_void_p, c_int64, c_void_p]),
+    "ov_call_queue_pause": (None, [c_void_p]),
+    "ov_call_queue_wait": (None, [c_void_p]),
     "ov_memory_map": (c_void_p, [c_int64]),
     "ov_memory_unmap": (None, [c_void_p, c_int64]),
 }

@@ -116,6 +116,7 @@ class SamplingArrays:
         "min_p",
         "num_logprobs",
         "output_index",
+        "own_masks",
         "presence_penalty",
         "repetition_penalty",
         "report_ids",
@@ -164,13 +165,16 @@ class SamplingArrays:
         self.uses_masks = False
         self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
-        self.grammar_masks: list[int] = []  # rows of `masks` that a grammar narrows later
+        self.grammar_masks: list[int] = []  # rows of `masks` that a grammar fills later
+        self.own_masks: list[tuple[int, UInt32Array]] = []  # what such rows allow beside it
         self.logits_hook: LogitsHook | None = None  # called if the network records `logits_hook`
 
     def add_masks(self, masks: UInt32Array) -> None:
-        """Narrows the rows `grammar_masks` by `masks`, which are in their order."""
+        """Writes the rows `grammar_masks`, which are in the order of `masks`."""
         rows = self.grammar_masks
-        self.masks[rows] &= masks.reshape(len(rows), -1)
+        self.masks[rows] = masks.reshape(len(rows), -1)
+        for row, allowed in self.own_masks:
+            self.masks[row] &= allowed
 
 
 class SampleOutputArrays:

@@ -273,7 +273,11 @@ class SamplingRows:
     ) -> None:
         arrays.uses_masks = False
         arrays.grammar_masks = []
+        arrays.own_masks = []
         if not self._row_to_mask and not grammar_rows:
+            return
+        if not self._row_to_mask:
+            self._fill_grammar_rows(arrays, rows, grammar_rows)
             return
         count, num_masks = len(rows), 0
         arrays.mask_row[:count] = -1
@@ -285,11 +289,28 @@ class SamplingRows:
                 continue
             if num_masks == len(arrays.masks):
                 arrays.masks = self._grown(arrays.masks, count)
-            arrays.masks[num_masks] = 0xFFFFFFFF if allowed is None else allowed
+            if allowed is not None and row in with_grammar:
+                arrays.own_masks.append((num_masks, allowed))
+            elif allowed is not None:
+                arrays.masks[num_masks] = allowed
             arrays.mask_row[index] = row_to_mask[row] = num_masks
             num_masks += 1
         arrays.uses_masks = num_masks > 0
         arrays.grammar_masks = [row_to_mask[row] for row in grammar_rows]
+
+    def _fill_grammar_rows(
+        self, arrays: SamplingArrays, rows: Int32Array, grammar_rows: Sequence[int]
+    ) -> None:
+        """As `_fill_masks`, where grammars alone say what is allowed: masks in their order."""
+        count, num_masks = len(rows), len(grammar_rows)
+        row_to_mask = np.full(len(self._temperature), -1, np.int32)
+        row_to_mask[list(grammar_rows)] = np.arange(num_masks)
+        is_drawn = arrays.target[:count] < 0
+        arrays.mask_row[:count] = np.where(is_drawn, row_to_mask[rows], -1)
+        if num_masks > len(arrays.masks):
+            arrays.masks = self._grown(arrays.masks, count)
+        arrays.uses_masks = True
+        arrays.grammar_masks = list(range(num_masks))
 
     def _fill_report_ids(self, arrays: SamplingArrays, rows: Int32Array) -> None:
         arrays.uses_report_ids = False

@@ -7,9 +7,17 @@ Knows nothing of: requests, threads, JSON schemas.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from octavo.messages.grammar import Grammar
+
+if TYPE_CHECKING:  # the API process does without numpy
+    import numpy as np
+    import numpy.typing as npt
+
+    #: bits of masks: [..., ceil(vocab_size / 32)], a set bit is allowed, the lowest id in bit 0
+    Words = npt.NDArray[np.uint32]
 
 
 class GrammarError(Exception):
@@ -18,15 +26,6 @@ class GrammarError(Exception):
 
 class Matcher(Protocol):
     """How far one output has come in its grammar. One thread at a time."""
-
-    def fill_mask(self, address: int, num_bytes: int) -> None:
-        """Writes the bit mask of the tokens that may come next: [ceil(vocab_size / 32)] words, a
-        set bit is allowed, the lowest id in bit 0.
-
-        Raises:
-            GrammarError: that is too much work. The matcher cannot be used any more.
-        """
-        ...
 
     def accept(self, token_id: int) -> None:
         """Takes the next token of the output.
@@ -42,11 +41,59 @@ class Matcher(Protocol):
         ...
 
 
+class MaskQueue(Protocol):
+    """Masks, made one after another by a thread of their own. Any thread may add and wait."""
+
+    def add(self, matchers: Sequence[Matcher], rows: Words, indices: Sequence[int]) -> MaskBatch:
+        """Begins to write what may come next of each output to its row. Until `wait` has returned
+        the matchers take no token, and the rows are nobody else's.
+
+        Args:
+            rows: [any number, ceil(vocab_size / 32)].
+        """
+        ...
+
+    def pause(self) -> None:
+        """No further mask is begun until somebody waits."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when all masks added so far have been written."""
+        ...
+
+    def close(self) -> None:
+        """Ends the thread, after what is left."""
+        ...
+
+
+class MaskBatch(Protocol):
+    """Masks that were added together."""
+
+    @property
+    def has_errors(self) -> bool:
+        """After `wait`: one of them failed."""
+        ...
+
+    def raise_error(self, place: int) -> None:
+        """After `wait`, about one of them.
+
+        Raises:
+            GrammarError: it was too much work. The matcher cannot be used any more, and its row has
+                no meaning.
+        """
+        ...
+
+
 class CompiledGrammar(Protocol):
     """A grammar and a vocabulary, ready to match outputs."""
 
     def start(self) -> Matcher:
         """A new output; shares nothing that changes."""
+        ...
+
+    def learn(self, ended: Matcher) -> None:
+        """An output has ended, complete or not, and its matcher is given up: what it has found out
+        about the grammar may help those that start later."""
         ...
 
 
@@ -63,4 +110,8 @@ class GrammarBackend(Protocol):
 
     def check(self, grammar: Grammar) -> None:
         """As `compile`, in half the time, for who needs only the error."""
+        ...
+
+    def mask_queue(self) -> MaskQueue:
+        """A new one, for matchers of this backend."""
         ...

@@ -86,6 +86,12 @@ class GrammarCompiler:
         vocabularies."""
         return self._backend is not None and self._backend.done()
 
+    @property
+    def backend(self) -> GrammarBackend:
+        """The library, once it is open."""
+        assert self._backend is not None
+        return self._backend.result()
+
     def hold(self, grammar: Grammar) -> CompileJob:
         """The job of a grammar, a new one if there is none; `release` it once."""
         job = self._jobs.get(grammar)

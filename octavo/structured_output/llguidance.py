@@ -21,7 +21,7 @@ from pathlib import Path
 from octavo.errors import EngineError
 from octavo.messages.grammar import Grammar, Vocabulary
 from octavo.platforms.deep_stack import on_deep_stack
-from octavo.structured_output.backend import GrammarError
+from octavo.structured_output.backend import GrammarError, MaskQueue, Matcher
 from octavo.wording import printable
 
 _ERROR_BYTES = 2048
@@ -33,8 +33,9 @@ STACK_BYTES = 256 << 20
 _CHARACTER = rb'[^"\\\x00-\x1F\x7F]'
 #: Sets of tokens that are taken or left as a whole: text of a JSON string of up to so many
 #: characters. With the library's own three (10, 30, any) a mask within a string of limited length
-#: takes 80 us on average, with these 40.
-_SLICES = [*(_CHARACTER + b"{1,%d}" % most for most in (3, 6, 10, 16, 30)), _CHARACTER + b"+"]
+#: takes four times as long.
+_LENGTHS = (2, 4, 6, 8, 10, 12, 14, 16, 20, 30)
+_SLICES = [*(_CHARACTER + b"{1,%d}" % most for most in _LENGTHS), _CHARACTER + b"+"]
 
 _P, _SIZE, _U64, _U32 = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_uint32
 _BOOL, _STR, _INT = ctypes.c_bool, ctypes.c_char_p, ctypes.c_int32
@@ -105,6 +106,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "llg_matcher_is_stopped": (_BOOL, (_P,)),
     "llg_matcher_compute_mask_into": (_INT, (_P, _P, _SIZE)),
     "llg_matcher_consume_token": (_INT, (_P, _U32)),
+    "llg_matcher_reset": (_INT, (_P,)),
 }
 
 
@@ -195,6 +197,15 @@ class LlguidanceBackend:
         matcher.fill_mask(ctypes.addressof(self._scratch), ctypes.sizeof(self._scratch))
         return LlguidanceGrammar(matcher)
 
+    def mask_queue(self) -> MaskQueue:
+        """A thread that makes masks."""
+        # the API process, which makes none, does without numpy
+        from octavo.structured_output.llguidance_masks import LlguidanceMaskQueue
+
+        function = ctypes.cast(self._library.llg_matcher_compute_mask_into, _P).value
+        assert function is not None
+        return LlguidanceMaskQueue(function)
+
     def check(self, grammar: Grammar) -> None:
         """
         Raises:
@@ -216,35 +227,51 @@ class LlguidanceGrammar:
 
     def __init__(self, first: LlguidanceMatcher) -> None:
         self._first = first
+        self._has_learned = False
 
     def start(self) -> LlguidanceMatcher:
         """A new output."""
         return self._first.copy()
 
+    def learn(self, ended: Matcher) -> None:
+        """See `CompiledGrammar`. The library finds states of its lexer when a text leads to them,
+        and copies have those of the original: masks take a third less time. One output is enough;
+        with the states of dozens masks take longer again, as tables become large."""
+        assert isinstance(ended, LlguidanceMatcher)
+        if not self._has_learned and ended.reset():
+            self._has_learned = True
+            self._first = ended
+
 
 class LlguidanceMatcher:
     """One output. The object on the library's side lives as long as this one."""
 
-    __slots__ = ("_library", "_matcher")
+    __slots__ = ("_library", "handle")
 
-    def __init__(self, library: ctypes.CDLL, matcher: int) -> None:
+    def __init__(self, library: ctypes.CDLL, handle: int) -> None:
         self._library = library
-        self._matcher = matcher
+        self.handle = handle
 
     def __del__(self) -> None:
-        self._library.llg_free_matcher(self._matcher)
+        self._library.llg_free_matcher(self.handle)
 
     def copy(self) -> LlguidanceMatcher:
         """A matcher in the same state that shares nothing that changes."""
-        return LlguidanceMatcher(self._library, self._library.llg_clone_matcher(self._matcher))
+        return LlguidanceMatcher(self._library, self._library.llg_clone_matcher(self.handle))
+
+    def reset(self) -> bool:
+        """Goes back to the beginning; False if the matcher has failed."""
+        if self._library.llg_matcher_is_error(self.handle):
+            return False
+        return bool(self._library.llg_matcher_reset(self.handle) == 0)
 
     def fill_mask(self, address: int, num_bytes: int) -> None:
-        """Writes the mask of what may come next; see `Matcher`.
+        """Writes the mask of what may come next.
 
         Raises:
             GrammarError: too much work.
         """
-        if self._library.llg_matcher_compute_mask_into(self._matcher, address, num_bytes) != 0:
+        if self._library.llg_matcher_compute_mask_into(self.handle, address, num_bytes) != 0:
             self.raise_error()
 
     def accept(self, token_id: int) -> None:
@@ -253,21 +280,21 @@ class LlguidanceMatcher:
         Raises:
             GrammarError: the grammar does not allow it.
         """
-        if self._library.llg_matcher_consume_token(self._matcher, token_id) != 0:
+        if self._library.llg_matcher_consume_token(self.handle, token_id) != 0:
             self.raise_error()
 
     @property
     def is_complete(self) -> bool:
         """True if nothing can follow."""
-        return bool(self._library.llg_matcher_is_stopped(self._matcher))
+        return bool(self._library.llg_matcher_is_stopped(self.handle))
 
     def raise_error(self) -> None:
         """
         Raises:
             GrammarError: the matcher has failed.
         """
-        if self._library.llg_matcher_is_error(self._matcher):
-            raise GrammarError(_text(self._library.llg_matcher_get_error(self._matcher)))
+        if self._library.llg_matcher_is_error(self.handle):
+            raise GrammarError(_text(self._library.llg_matcher_get_error(self.handle)))
 
 
 def _text(message: bytes | None) -> str:

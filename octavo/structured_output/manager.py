@@ -11,13 +11,13 @@ Knows nothing of: blocks, budgets, sockets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Future
 from typing import Protocol
 
 import msgspec
 
 from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.grammar import Vocabulary
+from octavo.messages.step import PendingMasks
 
 
 class GrammarEnd(msgspec.Struct, frozen=True):
@@ -53,10 +53,12 @@ class StructuredOutputManager(Protocol):
     def take_failures(self) -> Sequence[GrammarFailure]:
         """Requests whose compile has failed. They will never be ready, and must end."""
 
-    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
-        """Masks of what may be drawn next: [requests, ceil(vocab_size / 32)] words of bits, in the
-        order of `request_ids`, which all have grammars. They are filled meanwhile; the future never
-        holds an exception."""
+    def begin_masks(self) -> None:
+        """All requests of a step have been advanced: their next masks may be begun, as a rule for
+        the step that follows."""
+
+    def masks(self, request_ids: Sequence[str]) -> PendingMasks:
+        """Masks of what may be drawn next, of requests that all have grammars."""
 
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         """Advances a request's grammar by its new tokens; not None if it must end now."""
@@ -86,7 +88,10 @@ class NoStructuredOutput:
     def take_failures(self) -> Sequence[GrammarFailure]:
         return ()
 
-    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
+    def begin_masks(self) -> None:
+        pass
+
+    def masks(self, request_ids: Sequence[str]) -> PendingMasks:
         raise AssertionError("no request has a grammar")
 
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:

@@ -67,7 +67,10 @@ class NumberGuard:
 
     def accept(self, token_id: int) -> None:
         """Takes the next token of the output."""
-        for byte in self._tokens.bytes_of(token_id):
+        text = self._tokens.bytes_of(token_id)
+        if self._is_text and not self._is_escaped and b'"' not in text and b"\\" not in text:
+            return  # as most tokens of an output are
+        for byte in text:
             if self._is_text:
                 if self._is_escaped:
                     self._is_escaped = False

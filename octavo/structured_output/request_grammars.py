@@ -2,7 +2,9 @@
 
 A request's matcher moves with the tokens that count, so it is right after preemption, after a
 failed step and with several steps on their way (the scheduler holds back who must see its last
-token). Masks of a step are filled by a thread of their own while the step's forward pass computes.
+token). As soon as it has moved, a thread of its own begins to fill its next mask: beside what the
+core does between two steps, when all compute threads but one have nothing to do, and beside the
+forward pass.
 
 Made by: `octavo/launch`. Used by: `octavo/core`. Uses: `compiler.py`, `number_guard.py`,
 `reasoning_gate.py`.
@@ -14,24 +16,23 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.grammar import Vocabulary
-from octavo.structured_output.backend import GrammarBackend, GrammarError, Matcher
+from octavo.structured_output.backend import (
+    GrammarBackend,
+    GrammarError,
+    MaskBatch,
+    MaskQueue,
+    Matcher,
+)
 from octavo.structured_output.compiler import CompileJob, GrammarCompiler
 from octavo.structured_output.manager import GrammarEnd, GrammarFailure
+from octavo.structured_output.mask_rows import MaskRows
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
 from octavo.structured_output.reasoning_gate import ReasoningGate
 from octavo.structured_output.token_texts import TokenTexts
-from octavo.transport.process_name import name_thread
 from octavo.wording import first_line
-
-if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +43,21 @@ COMPILE_BUDGET_S = 30.0
 class _Constrained:
     """One request."""
 
-    __slots__ = ("error", "gate", "guard", "is_request_error", "job", "matcher", "since_s")
+    __slots__ = (
+        "batch", "error", "gate", "guard", "is_request_error", "job", "matcher", "place", "row",
+        "since_s",
+    )  # fmt: skip
 
-    def __init__(self, job: CompileJob, since_s: float, gate: ReasoningGate | None) -> None:
+    def __init__(
+        self, job: CompileJob, since_s: float, gate: ReasoningGate | None, row: int
+    ) -> None:
         self.job = job
+        self.row = row  # of its mask
         self.since_s = since_s
         self.gate = gate  # None: there is no reasoning
         self.matcher: Matcher | None = None  # once compiled
+        self.batch: MaskBatch | None = None  # in which its mask was begun, for the matcher as it is
+        self.place = 0  # in the batch
         self.guard: NumberGuard | None = None
         self.error: str | None = None  # why there is no right mask, or no matcher
         self.is_request_error = True  # `error` is the client's to mend
@@ -75,34 +84,34 @@ class RequestGrammars:
         self._clock = clock
         self._tokens: TokenTexts | None = None
         self._digits: DigitTokens | None = None
-        self._num_words = 0
-        self._filler: ThreadPoolExecutor | None = None
+        self._rows: MaskRows | None = None
+        self._queue: MaskQueue | None = None
+        self._moved: list[_Constrained] = []  # took a token, and go on
         self._requests: dict[str, _Constrained] = {}
         self._compiling: set[str] = set()
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
         """The tokens; once is enough."""
         if self._tokens is None:
-            # on first use: a start does without
-            from concurrent.futures import ThreadPoolExecutor
-
             self._tokens = TokenTexts(vocabulary)
             self._digits = DigitTokens(self._tokens)
-            self._num_words = -(-vocabulary.vocab_size // 32)
+            self._rows = MaskRows(-(-vocabulary.vocab_size // 32))
             self._compiler.set_vocabulary(vocabulary)
-            self._filler = ThreadPoolExecutor(
-                1, "octavo-masks", initializer=name_thread, initargs=("octavo-masks",)
-            )
 
     def add(self, request: EngineCoreRequest) -> None:
         """Starts to compile a request's grammar, if it has one and nobody has done it before."""
         if request.grammar is not None:
             job = self._compiler.hold(request.grammar)
             gate, marks = None, request.sampling_params.reasoning
+            assert self._tokens is not None, "the vocabulary comes first"
+            assert self._rows is not None
+            if self._rows.is_full:
+                self._wait()  # they will lie elsewhere
             if marks is not None:
-                assert self._tokens is not None, "the vocabulary comes first"
                 gate = ReasoningGate(self._tokens, marks)
-            self._requests[request.request_id] = _Constrained(job, self._clock(), gate)
+            self._requests[request.request_id] = _Constrained(
+                job, self._clock(), gate, self._rows.take()
+            )
             self._compiling.add(request.request_id)
 
     def constrains(self, request_id: str) -> bool:
@@ -168,18 +177,43 @@ class RequestGrammars:
             is_request_error=False,
         )
 
-    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
-        """Masks, being filled in the background."""
-        assert self._filler is not None
+    def begin_masks(self) -> None:
+        """Begins to fill the masks of requests that have moved."""
+        self._begin([request for request in self._moved if request.batch is None])
+        self._moved.clear()
+
+    def masks(self, request_ids: Sequence[str]) -> StepMasks:
+        """Masks, most of which are being filled since their requests moved."""
+        assert self._rows is not None
         requests = [self._requests[request_id] for request_id in request_ids]
-        # the thread keeps the matchers alive, whatever happens to the requests meanwhile
-        return self._filler.submit(_fill, requests, self._num_words)
+        self._begin([request for request in requests if request.batch is None])
+        return StepMasks(requests, self._rows, self._queue)
+
+    def _begin(self, requests: Sequence[_Constrained]) -> None:
+        # inside of reasoning the grammar does not matter
+        requests = [r for r in requests if r.gate is None or not r.gate.is_open]
+        if not requests:
+            return
+        if self._queue is None:
+            self._queue = self._compiler.backend.mask_queue()
+        assert self._rows is not None
+        matchers = [request.matcher for request in requests if request.matcher is not None]
+        assert len(matchers) == len(requests), "a mask comes after the compile"
+        batch = self._queue.add(matchers, self._rows.words, [request.row for request in requests])
+        for place, request in enumerate(requests):
+            request.batch, request.place = batch, place
+
+    def _wait(self) -> None:
+        """For all masks that were begun."""
+        if self._queue is not None:
+            self._queue.wait()
 
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         """Advances a request; not None if its output is complete or wrong."""
         request = self._requests[request_id]
         matcher, guard, gate = request.matcher, request.guard, request.gate
         assert matcher is not None
+        request.batch = None
         if request.error is not None:
             return GrammarEnd(request.error, is_request_error=request.is_request_error)
         try:
@@ -189,7 +223,10 @@ class RequestGrammars:
                 matcher.accept(token_id)
                 if guard is not None:
                     guard.accept(token_id)
-            return GrammarEnd() if matcher.is_complete else None
+            if matcher.is_complete:
+                return GrammarEnd()
+            self._moved.append(request)
+            return None
         except GrammarError as error:
             return GrammarEnd(f"The output left its grammar: {error}.")
         except Exception as error:  # everybody else in the step goes on
@@ -201,43 +238,75 @@ class RequestGrammars:
     def forget(self, request_id: str) -> None:
         """The request has ended."""
         request = self._requests.pop(request_id, None)
-        if request is not None:
-            self._compiling.discard(request_id)
-            self._compiler.release(request.job)
+        if request is None:
+            return
+        if request.batch is not None:
+            self._wait()  # its row may be being written
+        if request.matcher is not None and request.error is None:
+            request.job.future.result().learn(request.matcher)
+        assert self._rows is not None
+        self._rows.give_back(request.row)
+        self._compiling.discard(request_id)
+        self._compiler.release(request.job)
+        if request in self._moved:
+            self._moved.remove(request)
 
     def close(self) -> None:
         """Ends the threads."""
         self._compiler.close()
-        if self._filler is not None:
-            self._filler.shutdown(wait=False, cancel_futures=True)
+        if self._queue is not None:
+            self._queue.close()
+            self._queue = None
 
 
-def _fill(requests: Sequence[_Constrained], num_words: int) -> bytearray:
-    """Fills all masks. A failure is noted at its request, whose mask is then of no importance."""
-    masks = bytearray(len(requests) * num_words * 4)
-    rows = np.frombuffer(masks, np.uint32).reshape(len(requests), num_words)
-    address, row_bytes = rows.ctypes.data, num_words * 4
-    for index, (request, row) in enumerate(zip(requests, rows, strict=True)):
-        try:
-            gate = request.gate
-            if gate is None or not gate.is_open:
-                assert request.matcher is not None
-                request.matcher.fill_mask(address + index * row_bytes, row_bytes)
-                if request.guard is not None:
-                    request.guard.narrow(row)
-            if gate is not None:
-                gate.widen(row)
-        except GrammarError as error:
-            request.error = (
-                f"The request's grammar cannot be followed from here on: {error}. Simplify it."
-            )
-            row[:] = 0xFFFFFFFF
-        except Exception as error:  # the step and everybody else in it go on
-            logger.exception("A mask could not be filled.")
-            request.error = f"What the grammar allows could not be computed: {_said(error)}."
-            request.is_request_error = False
-            row[:] = 0xFFFFFFFF
-    return masks
+class StepMasks:
+    """The masks of a step; see `PendingMasks`.
+
+    Args:
+        rows: of all requests.
+        queue: None if no mask is being filled.
+    """
+
+    def __init__(
+        self, requests: Sequence[_Constrained], rows: MaskRows, queue: MaskQueue | None
+    ) -> None:
+        self._requests = requests
+        self._rows = rows
+        self._queue = queue
+
+    def pause(self) -> None:
+        """See `PendingMasks`."""
+        if self._queue is not None:
+            self._queue.pause()
+
+    def result(self) -> memoryview:
+        """Waits, and completes the masks. A failure is noted at its request, whose mask is then of
+        no importance."""
+        if self._queue is not None:
+            self._queue.wait()
+        rows = self._rows.copy([request.row for request in self._requests])
+        batches = {request.batch for request in self._requests}
+        is_wrong = any(batch is not None and batch.has_errors for batch in batches)
+        for request, row in zip(self._requests, rows, strict=True):
+            try:
+                if request.batch is not None:
+                    if is_wrong:
+                        request.batch.raise_error(request.place)
+                    if request.guard is not None:
+                        request.guard.narrow(row)
+                if request.gate is not None:
+                    request.gate.widen(row)
+            except GrammarError as error:
+                request.error = (
+                    f"The request's grammar cannot be followed from here on: {error}. Simplify it."
+                )
+                row[:] = 0xFFFFFFFF
+            except Exception as error:  # the step and everybody else in it go on
+                logger.exception("A mask could not be filled.")
+                request.error = f"What the grammar allows could not be computed: {_said(error)}."
+                request.is_request_error = False
+                row[:] = 0xFFFFFFFF
+        return rows.data.cast("B")
 
 
 def _said(error: BaseException) -> str:

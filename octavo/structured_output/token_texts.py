@@ -25,11 +25,15 @@ class TokenTexts:
         self.ends = np.cumsum(self.lens)
         self.bytes = vocabulary.token_bytes
         self.eos_token_ids = vocabulary.eos_token_ids
+        self._id_to_bytes: dict[int, bytes] = {}  # of tokens that were asked for
 
     def bytes_of(self, token_id: int) -> bytes:
         """The bytes of a token; of one that is no text, a byte that no text has, and its name."""
-        end = int(self.ends[token_id])
-        return self.bytes[end - int(self.lens[token_id]) : end]
+        text = self._id_to_bytes.get(token_id)
+        if text is None:
+            end = int(self.ends[token_id])
+            text = self._id_to_bytes[token_id] = self.bytes[end - int(self.lens[token_id]) : end]
+        return text
 
     def text_of(self, token_id: int) -> bytes:
         """The bytes of a token; of one that is no text, its name."""

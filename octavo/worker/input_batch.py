@@ -253,7 +253,7 @@ class InputBatch:
         )
         self.histories = states.sampling.histories(self.sampling, rows)
 
-    def set_grammar_masks(self, masks: bytearray) -> None:
+    def set_grammar_masks(self, masks: memoryview) -> None:
         """What the grammars allow, for the requests that have one: words of bits, in the order in
         which the scheduler named them. After `prepare`, before sampling."""
         self.sampling.add_masks(np.frombuffer(masks, np.uint32))

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
 
 from octavo.errors import EngineError
-from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
 from octavo.ops.backend import CompiledNetwork
 from octavo.ops.step import SampleOutputArrays
 from octavo.worker.input_batch import InputBatch
@@ -80,7 +79,7 @@ class ModelRunner:
         return step
 
     def run(
-        self, prepared: PreparedStep, grammar_masks: Future[bytearray] | None = None
+        self, prepared: PreparedStep, grammar_masks: PendingMasks | None = None
     ) -> ModelRunnerOutput:
         """Computes a step; steps run in the order in which they were prepared.
 
@@ -94,6 +93,8 @@ class ModelRunner:
         if not batch.step.num_tokens:
             return ModelRunnerOutput(sampled_token_ids={})
         start_s = time.perf_counter()
+        if grammar_masks is not None:
+            grammar_masks.pause()
         if not network.forward(batch.step):
             raise StepAborted("the step was aborted")
         if grammar_masks is not None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 
 from octavo.config.engine import DeviceConfig, ModelConfig, SchedulerConfig
 from octavo.errors import ConfigError, StartupError
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
-from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, PendingMasks, SchedulerOutput
 from octavo.models.base import CausalLM, Weights
 from octavo.models.registry import model_class
 from octavo.ops.backend import Backend, CompiledNetwork, Network
@@ -250,7 +249,7 @@ class Worker:
         return self._runner.prepare(scheduled)
 
     def run(
-        self, prepared: PreparedStep, grammar_masks: Future[bytearray] | None = None
+        self, prepared: PreparedStep, grammar_masks: PendingMasks | None = None
     ) -> ModelRunnerOutput:
         """Computes a prepared step, in the order of preparation.
 

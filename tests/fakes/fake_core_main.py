@@ -18,7 +18,7 @@ from octavo.core.engine_core import EngineCore
 from octavo.core.engine_core_proc import run_engine_core
 from octavo.errors import InvalidParameter, StartupError
 from octavo.messages.engine import EngineCoreRequest
-from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
 from octavo.transport.child import child_args
 from tests.fakes.fake_executor import FakeExecutor
 
@@ -37,7 +37,7 @@ class TroubledExecutor(FakeExecutor):
         super().load()
 
     def execute_model(
-        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
     ) -> Future[ModelRunnerOutput]:
         try:
             self._have("step")

@@ -19,7 +19,7 @@ from octavo.executor.base import Executor
 from octavo.messages.engine import TokenLogprobs
 from octavo.messages.kv_cache import KVCacheConfig, KVCacheSpec, MemoryReport
 from octavo.messages.profile import Profile
-from octavo.messages.step import ModelRunnerOutput, NewRequestData, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, NewRequestData, PendingMasks, SchedulerOutput
 
 VOCAB_SIZE = 1000
 
@@ -154,7 +154,7 @@ class FakeExecutor(Executor):
         self.calls.append("shutdown")
 
     def execute_model(
-        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
     ) -> Future[ModelRunnerOutput]:
         self.steps.append(scheduled)
         self._update_rows(scheduled)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from octavo.messages.grammar import Grammar, Vocabulary
-from octavo.structured_output.backend import GrammarError
+from octavo.structured_output.backend import GrammarError, Matcher
 
 
 @dataclass
@@ -18,11 +19,11 @@ class FakeMatcher:
     fails_at: int | None
     accepted: list[int] = field(default_factory=list)
 
-    def fill_mask(self, address: int, num_bytes: int) -> None:
+    def fill_mask(self, mask: Any) -> None:
         if self.fails_at == len(self.accepted):
             raise GrammarError("too much work")
-        ctypes.memset(address, 0, num_bytes)
-        ctypes.memset(address, 0xFF, 4)
+        mask[:] = 0
+        mask[0] = 0xFFFFFFFF
 
     def accept(self, token_id: int) -> None:
         if token_id >= 32:
@@ -34,13 +35,71 @@ class FakeMatcher:
         return len(self.accepted) >= self.length
 
 
+class FakeMaskBatch:
+    """The masks are filled when their queue is waited for."""
+
+    def __init__(self, matchers: Sequence[Matcher], rows: Any, indices: Sequence[int]) -> None:
+        self._matchers = matchers
+        self._rows = rows
+        self._indices = indices
+        self._errors: dict[int, Exception] = {}
+
+    def fill(self) -> None:
+        for place, (matcher, index) in enumerate(zip(self._matchers, self._indices, strict=True)):
+            assert isinstance(matcher, FakeMatcher)
+            try:
+                matcher.fill_mask(self._rows[index])
+            except Exception as error:
+                self._errors[place] = error
+
+    @property
+    def has_errors(self) -> bool:
+        return bool(self._errors)
+
+    def raise_error(self, place: int) -> None:
+        if place in self._errors:
+            raise self._errors[place]
+
+
+class FakeMaskQueue:
+    """`sizes` are those of the batches that were filled."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.is_closed = False
+        self.num_pauses = 0
+        self._batches: list[FakeMaskBatch] = []
+
+    def add(self, matchers: Sequence[Matcher], rows: Any, indices: Sequence[int]) -> FakeMaskBatch:
+        batch = FakeMaskBatch(matchers, rows, indices)
+        self._batches.append(batch)
+        self.sizes.append(len(matchers))
+        return batch
+
+    def pause(self) -> None:
+        self.num_pauses += 1
+
+    def wait(self) -> None:
+        for batch in self._batches:
+            batch.fill()
+        self._batches.clear()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 @dataclass
 class FakeCompiled:
     length: int
     fails_at: int | None
 
+    learned: list[Matcher] = field(default_factory=list)
+
     def start(self) -> FakeMatcher:
         return FakeMatcher(self.length, self.fails_at)
+
+    def learn(self, ended: Matcher) -> None:
+        self.learned.append(ended)
 
 
 class FakeBackend:
@@ -58,6 +117,10 @@ class FakeBackend:
         self.begun = threading.Event()
         self.fails_at = fails_at
         self.made: type[FakeCompiled] = FakeCompiled
+        self.queue = FakeMaskQueue()
+
+    def mask_queue(self) -> FakeMaskQueue:
+        return self.queue
 
     def compile(self, grammar: Grammar) -> FakeCompiled:
         self.compiled.append(grammar.text)

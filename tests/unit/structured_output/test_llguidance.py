@@ -230,3 +230,67 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(EngineError, match="not installed: run pip install"):
         llguidance._library.__wrapped__()
+
+
+def test_a_queue_makes_the_masks_of_outputs_while_others_move() -> None:
+    """Outputs of one grammar share nothing that changes: what a thread makes of one does not depend
+    on what happens to the others meanwhile."""
+    grammar = schema({"type": "array", "items": {"type": "string", "maxLength": 9}})
+    compiled = byte_backend().compile(grammar)
+    text = json.dumps(["Ein Satz", 'mit "', "Zeichen", "und mehr", "x" * 9]).encode()
+    expected = [sorted(allowed(grammar, text[:place])) for place in range(len(text))]
+    queue = byte_backend().mask_queue()
+    outputs = [compiled.start() for _ in range(8)]
+    masks = np.zeros((8, NUM_WORDS), np.uint32)
+    even, odd = [0, 2, 4, 6], [1, 3, 5, 7]  # these are one byte behind
+    for place, byte in enumerate(text):
+        ahead = queue.add([outputs[number] for number in even], masks, even)
+        for number in odd if place else ():  # while the masks are made
+            outputs[number].accept(text[place - 1])
+        queue.wait()
+        behind = queue.add([outputs[number] for number in odd], masks, odd)
+        for number in even:
+            outputs[number].accept(byte)
+        queue.wait()
+        for batch in (ahead, behind):
+            for number in range(4):
+                batch.raise_error(number)
+        for row in masks:
+            bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+            assert np.flatnonzero(bits).tolist() == expected[place]
+    queue.close()
+
+
+def test_a_mask_that_fails_says_why() -> None:
+    matcher = byte_backend().compile(Grammar("regex", "ab")).start()
+    with contextlib.suppress(GrammarError):
+        matcher.accept(ord("x"))  # it cannot be used any more
+    queue = byte_backend().mask_queue()
+    batch = queue.add([matcher], np.zeros((1, NUM_WORDS), np.uint32), [0])
+    queue.wait()
+    with pytest.raises(GrammarError):
+        batch.raise_error(0)
+    queue.close()
+
+
+def test_what_a_grammar_learns_changes_nothing_but_the_time() -> None:
+    grammar = schema({"type": "array", "items": {"type": "string", "maxLength": 9}})
+    text = json.dumps(["Ein Satz", 'mit "', "Zeichen"]).encode()
+    expected = [sorted(allowed(grammar, text[:place])) for place in range(len(text))]
+    compiled = byte_backend().compile(grammar)
+    ended, failed = compiled.start(), compiled.start()
+    with pytest.raises(GrammarError):
+        failed.accept(ord("x"))
+    compiled.learn(failed)
+    for byte in text:
+        ended.accept(byte)
+    compiled.learn(ended)
+    assert compiled.start().handle != ended.handle
+    for _ in range(2):
+        output = compiled.start()
+        for byte, ids in zip(text, expected, strict=True):
+            mask = np.zeros(NUM_WORDS, np.uint32)
+            output.fill_mask(mask.ctypes.data, mask.nbytes)
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+            assert np.flatnonzero(bits).tolist() == ids
+            output.accept(byte)

@@ -7,7 +7,7 @@ from octavo.config.engine import SchedulerConfig
 from octavo.core.engine_core import EngineCore
 from octavo.messages.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from octavo.messages.grammar import Vocabulary
-from octavo.messages.step import ModelRunnerOutput, SchedulerOutput
+from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
 from octavo.structured_output.manager import (
     GrammarEnd,
     GrammarFailure,
@@ -17,6 +17,14 @@ from octavo.structured_output.manager import (
 from tests.fakes.engine_config import engine_config
 from tests.fakes.fake_executor import FakeExecutor, solo_output
 from tests.fakes.requests import core_request
+
+
+class MadeMasks:
+    def pause(self) -> None:
+        pass
+
+    def result(self) -> memoryview:
+        return memoryview(b"mask")
 
 
 class CountingGrammars:
@@ -30,6 +38,7 @@ class CountingGrammars:
         self.failure: GrammarFailure | None = None
         self.error_after: int | None = None
         self.is_closed = False
+        self.num_begun = 0
         self._num_tokens = 0
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None:
@@ -48,11 +57,12 @@ class CountingGrammars:
         failure, self.failure = self.failure, None
         return () if failure is None else (failure,)
 
-    def masks(self, request_ids: Sequence[str]) -> Future[bytearray]:
+    def begin_masks(self) -> None:
+        self.num_begun += 1
+
+    def masks(self, request_ids: Sequence[str]) -> MadeMasks:
         self.masked.append(list(request_ids))
-        masks: Future[bytearray] = Future()
-        masks.set_result(bytearray(b"mask"))
-        return masks
+        return MadeMasks()
 
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         assert request_id == "g"
@@ -73,10 +83,10 @@ class MaskTakingExecutor(FakeExecutor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.masks: list[bytearray | None] = []
+        self.masks: list[memoryview | None] = []
 
     def execute_model(
-        self, scheduled: SchedulerOutput, grammar_masks: Future[bytearray] | None = None
+        self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
     ) -> Future[ModelRunnerOutput]:
         self.masks.append(None if grammar_masks is None else grammar_masks.result())
         return super().execute_model(scheduled, grammar_masks)
@@ -128,7 +138,7 @@ def test_a_grammar_masks_its_rows_and_ends_its_request_with_the_last_token_as_te
     core.add_request(core_request("other", max_tokens=5))
     outputs = run(core)
     assert executor.steps[0].grammar_request_ids == ["g"]
-    assert executor.masks == [bytearray(b"mask")] * 3 + [None] * 2
+    assert executor.masks == [memoryview(b"mask")] * 3 + [None] * 2
     mine = [output for output in outputs if output.request_id == "g"]
     assert [t for o in mine for t in o.new_token_ids] == solo_output([1, 2, 3], 3)
     assert mine[-1].finish_reason is FinishReason.STOP

@@ -47,7 +47,7 @@ class Rig:
             self.grammars.is_ready(name)
 
     def masks(self, *names: str) -> np.ndarray[Any, Any]:
-        masks = self.grammars.masks(names).result(LIMIT_S)
+        masks = self.grammars.masks(names).result()
         return np.frombuffer(masks, np.uint32).reshape(len(names), -1)
 
 
@@ -209,7 +209,7 @@ def test_a_matcher_that_breaks_ends_its_request_alone(rig: Rig, where: str) -> N
 
 def test_a_mask_that_breaks_is_our_mistake(rig: Rig) -> None:
     class Broken(FakeMatcher):
-        def fill_mask(self, address: int, num_bytes: int) -> None:
+        def fill_mask(self, mask: Any) -> None:
             raise ZeroDivisionError("a bug")
 
     rig.add("broken")
@@ -244,7 +244,61 @@ def test_masks_may_be_awaited_after_their_request_has_gone(rig: Rig) -> None:
     rig.add("g")
     masks = rig.grammars.masks(["g"])
     rig.grammars.forget("g")
-    assert len(masks.result(LIMIT_S)) == 9 * 4
+    assert len(masks.result()) == 9 * 4
+
+
+def test_masks_of_requests_that_moved_are_begun_together_and_made_once(rig: Rig) -> None:
+    for name in ("a", "b", "c"):
+        rig.add(name, "xxx")
+    first = rig.masks("a", "b")
+    assert rig.masks("a", "b").tolist() == first.tolist(), "as after a step that failed"
+    assert rig.backend.queue.sizes == [2]
+    rig.grammars.accept("a", [1])
+    rig.grammars.accept("b", [1, 1])
+    rig.grammars.begin_masks()
+    assert rig.backend.queue.sizes == [2, 2]
+    rig.masks("b", "c", "a")
+    assert rig.backend.queue.sizes == [2, 2, 1]
+    rig.grammars.accept("a", [1])
+    rig.grammars.forget("a")
+    assert rig.grammars.accept("b", [1]) == GrammarEnd()
+    rig.grammars.begin_masks()
+    assert rig.backend.queue.sizes == [2, 2, 1], "none for who has ended"
+
+
+def test_rows_of_masks_change_hands_and_move(rig: Rig) -> None:
+    names = [f"r{number}" for number in range(8)]
+    for name in names:
+        rig.add(name, "xxx")
+    before = rig.grammars.masks(names)
+    rig.add("one more", "xxx")
+    assert np.frombuffer(before.result(), np.uint32)[::9].tolist() == [0xFFFFFFFF] * 8
+    rig.grammars.accept("r0", [1])
+    rig.grammars.forget("r1")
+    rig.add("late", "xxx")
+    expected = [[0xFFFFFFFF, *[0] * 8]] * 3
+    assert rig.masks("late", "r0", "one more").tolist() == expected
+
+
+def test_a_grammar_learns_from_outputs_that_ended_well(rig: Rig) -> None:
+    rig.add("ended", "xx")
+    rig.add("wrong", "xx")
+    matcher = rig.grammars._requests["ended"].matcher
+    compiled = rig.grammars._requests["ended"].job.future.result()
+    rig.grammars.accept("ended", [1])
+    rig.grammars.accept("wrong", [99])
+    rig.grammars._requests["wrong"].error = "it cannot be followed"
+    rig.grammars.forget("ended")
+    rig.grammars.forget("wrong")
+    assert isinstance(compiled, FakeCompiled)
+    assert compiled.learned == [matcher]
+
+
+def test_the_thread_that_makes_masks_ends_with_the_rest(rig: Rig) -> None:
+    rig.add("g")
+    rig.masks("g")
+    rig.grammars.close()
+    assert rig.backend.queue.is_closed
 
 
 def test_numbers_are_bounded_in_json_only(rig: Rig) -> None:
