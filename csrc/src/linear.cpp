@@ -131,13 +131,21 @@ void compute_to_sink(LinearBlock b, const LinearSink& sink) {
   sink.take(sink.context, b.first_row, b.rows, first, columns, segment.out + first + b.first_row * stride, stride);
 }
 
+// Whether act(x W) * (x V) is computed in one pass, for an output of this element type.
+bool gates_in_one_pass(const ov_weight& w, bool is_prompt, int output) {
+  // every quantised kind reads the same forms
+  const int prepared = output == OV_A8 ? linear_input_type(OV_Q8_0, is_prompt) : output;
+  return kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16 && prepared == OV_BF16 && w.n % 32 == 0;
+}
+
 // The next linear's first items, or of none.
 Cut cut_of(const NextLinear& next, int threads) {
   static const Cut kNone(nullptr, 0, 1, false, 1);
   if (next.num == 0 || next.rows.rows == 0) return kNone;
-  const Forms forms(*next.weights[0], next.rows);
+  const Forms forms(*next.weights[0], next.rows, next.gated == OV_A8);
   const Form& first = forms.range[forms.range[0].rows > 0 ? 0 : 1];
-  return Cut(next.weights, next.num, first.rows, first.is_prompt, threads);
+  const bool is_one = next.gated >= 0 && gates_in_one_pass(*next.weights[0], first.is_prompt, next.gated);
+  return Cut(next.weights, is_one ? 1 : next.num, first.rows, first.is_prompt, threads);
 }
 
 struct Call {
@@ -209,9 +217,7 @@ void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const
   };
   for (const Form& form : Forms(w, rows, out.dtype == OV_A8).range) {
     if (form.rows <= 0) continue;
-    const bool in_one_pass = kPromptsInTiles && linear_input_type(w.kind, form.is_prompt) == OV_BF16 &&
-                             prepared_type(out, form.first) == OV_BF16 && w.n % 32 == 0;
-    if (in_one_pass) {
+    if (gates_in_one_pass(w, form.is_prompt, out.dtype)) {
       run_form({pool, segments, 1, static_cast<const char*>(in), in_stride, nullptr, &gate}, form, then);
       continue;
     }
