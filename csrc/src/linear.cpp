@@ -1,5 +1,7 @@
 #include "linear.h"
 
+#include <atomic>
+
 #include "error.h"
 #include "linear_block.h"
 #include "pool.h"
@@ -60,7 +62,17 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
     const int64_t limit = least < fair ? fair : least;
     tiles = tiles < limit ? tiles : limit;
   }
-  return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+  tiles = tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+#if defined(OV_HAS_TILES)
+  if (!is_prompt && linear_int8_in_tiles(w.kind, rows)) {
+    // an item begins and ends slowly, so they are larger, but each thread has as many
+    constexpr int64_t kMostTilesOfItem = 16;
+    const int64_t fair = ceil_div(total_tiles, threads * kItemsPerThread);
+    tiles = round_up(fair < kMostTilesOfItem ? fair : kMostTilesOfItem, kTileStep);
+    while (ceil_div(total_tiles, tiles) % threads != 0 && tiles < total_tiles) tiles += kTileStep;
+  }
+#endif
+  return tiles;
 }
 
 // How a linear is cut: items of tiles of one segment times a block of rows.
@@ -109,6 +121,7 @@ void compute(const LinearBlock& b) {
   if (kind == OV_F32 || kind == OV_BF16) return linear_float(b);
 #if defined(OV_HAS_TILES)
   if (b.is_prompt) return linear_expanded_tiles(b);
+  if (b.call != 0 && linear_int8_in_tiles(b.segment->weight->kind, b.rows)) return linear_int8_tiles(b);
 #endif
   linear_int8(b);
 }
@@ -164,6 +177,8 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
   const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
+  static std::atomic<uint64_t> calls{0};
+  const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
   const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after, int64_t next_item) {
     LinearBlock b;
     const int s = cut.locate(item, &b.first_tile);
@@ -178,6 +193,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
     b.is_prompt = form.is_prompt;
     b.gate = call.gate;
     b.after = after;
+    b.call = number;
     if (next_item >= 0) b.next = &call.segments[cut.locate(next_item, &b.next_tile)];
     call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
