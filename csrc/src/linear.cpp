@@ -1,5 +1,7 @@
 #include "linear.h"
 
+#include <atomic>
+
 #include "error.h"
 #include "linear_block.h"
 #include "pool.h"
@@ -60,7 +62,17 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
     const int64_t limit = least < fair ? fair : least;
     tiles = tiles < limit ? tiles : limit;
   }
-  return tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+  tiles = tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+#if defined(OV_HAS_TILES)
+  if (!is_prompt && linear_int8_in_tiles(w.kind, rows)) {
+    // an item begins and ends slowly, so they are larger, but each thread has as many
+    constexpr int64_t kMostTilesOfItem = 16;
+    const int64_t fair = ceil_div(total_tiles, threads * kItemsPerThread);
+    tiles = round_up(fair < kMostTilesOfItem ? fair : kMostTilesOfItem, kTileStep);
+    while (ceil_div(total_tiles, tiles) % threads != 0 && tiles < total_tiles) tiles += kTileStep;
+  }
+#endif
+  return tiles;
 }
 
 // How a linear is cut: items of tiles of one segment times a block of rows.
@@ -109,6 +121,7 @@ void compute(const LinearBlock& b) {
   if (kind == OV_F32 || kind == OV_BF16) return linear_float(b);
 #if defined(OV_HAS_TILES)
   if (b.is_prompt) return linear_expanded_tiles(b);
+  if (b.call != 0 && linear_int8_in_tiles(b.segment->weight->kind, b.rows)) return linear_int8_tiles(b);
 #endif
   linear_int8(b);
 }
@@ -131,13 +144,21 @@ void compute_to_sink(LinearBlock b, const LinearSink& sink) {
   sink.take(sink.context, b.first_row, b.rows, first, columns, segment.out + first + b.first_row * stride, stride);
 }
 
+// Whether act(x W) * (x V) is computed in one pass, for an output of this element type.
+bool gates_in_one_pass(const ov_weight& w, bool is_prompt, int output) {
+  // every quantised kind reads the same forms
+  const int prepared = output == OV_A8 ? linear_input_type(OV_Q8_0, is_prompt) : output;
+  return kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16 && prepared == OV_BF16 && w.n % 32 == 0;
+}
+
 // The next linear's first items, or of none.
 Cut cut_of(const NextLinear& next, int threads) {
   static const Cut kNone(nullptr, 0, 1, false, 1);
   if (next.num == 0 || next.rows.rows == 0) return kNone;
-  const Forms forms(*next.weights[0], next.rows);
+  const Forms forms(*next.weights[0], next.rows, next.gated == OV_A8);
   const Form& first = forms.range[forms.range[0].rows > 0 ? 0 : 1];
-  return Cut(next.weights, next.num, first.rows, first.is_prompt, threads);
+  const bool is_one = next.gated >= 0 && gates_in_one_pass(*next.weights[0], first.is_prompt, next.gated);
+  return Cut(next.weights, is_one ? 1 : next.num, first.rows, first.is_prompt, threads);
 }
 
 struct Call {
@@ -156,6 +177,8 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
   const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
+  static std::atomic<uint64_t> calls{0};
+  const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
   const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after, int64_t next_item) {
     LinearBlock b;
     const int s = cut.locate(item, &b.first_tile);
@@ -170,6 +193,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
     b.is_prompt = form.is_prompt;
     b.gate = call.gate;
     b.after = after;
+    b.call = number;
     if (next_item >= 0) b.next = &call.segments[cut.locate(next_item, &b.next_tile)];
     call.sink ? compute_to_sink(b, *call.sink) : compute(b);
   };
@@ -209,9 +233,7 @@ void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const
   };
   for (const Form& form : Forms(w, rows, out.dtype == OV_A8).range) {
     if (form.rows <= 0) continue;
-    const bool in_one_pass = kPromptsInTiles && linear_input_type(w.kind, form.is_prompt) == OV_BF16 &&
-                             prepared_type(out, form.first) == OV_BF16 && w.n % 32 == 0;
-    if (in_one_pass) {
+    if (gates_in_one_pass(w, form.is_prompt, out.dtype)) {
       run_form({pool, segments, 1, static_cast<const char*>(in), in_stride, nullptr, &gate}, form, then);
       continue;
     }

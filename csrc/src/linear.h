@@ -55,6 +55,7 @@ struct NextLinear {
   const ov_weight* weights[kMaxSegments];
   int num = 0;
   LinearRows rows = {};
+  int gated = -1;  // of linear_act_mul: element type of its output
 };
 
 // Sixteen-column tiles are computed and only the n valid columns stored. `in` rows are prepared as linear_input_type

@@ -20,6 +20,7 @@ struct LinearBlock {
   NextTiles after;                      // what this thread reads after the block
   const LinearSegment* next = nullptr;  // of the block that this thread most likely takes after it, or nullptr
   int64_t next_tile = 0;                // its first tile
+  uint64_t call = 0;                    // blocks of a number above 0 read the same rows
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,
@@ -59,6 +60,9 @@ void linear_float(const LinearBlock& block);  // BF16 and F32
 // Where the level has tile registers (tiles.h):
 void linear_bf16_tiles(const LinearBlock& block);      // BF16
 void linear_expanded_tiles(const LinearBlock& block);  // quantised, of prompt tokens
+// The bits of linear_int8 sooner, where linear_int8_in_tiles says so of a weight's kind and the rows of a block:
+void linear_int8_tiles(const LinearBlock& block);
+bool linear_int8_in_tiles(int kind, int64_t rows);
 
 // Stores R rows x C tiles: accumulator, + bias, + residual.
 template <int R, int C>

@@ -38,6 +38,7 @@ void ov_plan::run_linear(const ov_instr& n, size_t index, const Rows& rows, cons
     if (then)
       for (; next.num < kMaxSegments && then->weight[next.num] >= 0; ++next.num)
         next.weights[next.num] = weights[static_cast<size_t>(then->weight[next.num])];
+    if (then && then->op == OV_OP_LINEAR_ACT_MUL) next.gated = buffers[static_cast<size_t>(then->out[0].buffer)].dtype;
     const int64_t tokens = rows.step->num_tokens;
     next.rows = {tokens, then && then->rows != OV_ROWS_T ? tokens : std::min<int64_t>(num_generated, tokens)};
   }

@@ -105,7 +105,7 @@ double bf16_rate(ov_pool* pool) {
 #endif
 }
 
-// As the int8 kernels do it; tile registers are not used for quantised weights.
+// As the int8 kernels do it in vector registers, which compute all but the rows that fill tile registers.
 double int8_rate(ov_pool* pool) {
 #if defined(__AVX512VNNI__)
   constexpr int kColumns = kChains;

@@ -60,6 +60,12 @@ template <int C, int A, int B>
 OV_ALWAYS_INLINE void tile_dot_bf16() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
+// The same of bytes, signed both, to int32.
+template <int C, int A, int B>
+OV_ALWAYS_INLINE void tile_dot_int8() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+
 }  // namespace ov
 
 #endif

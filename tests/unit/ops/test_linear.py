@@ -89,7 +89,7 @@ def test_any_number_of_groups(benches: dict[str, Bench], isa: str, kind: GGMLTyp
     bench = benches[isa]
     tensor = random_tensor("w", (33, k), kind, np.random.default_rng(k))
     weight = bench.library.pack_weight(bench.pools[0], tensor, kind)
-    for rows in (1, 13):
+    for rows in (1, 13, 31):
         x = normal(rows, k)
         got = bench.library.linear(bench.pools[0], [weight], x)[0]
         assert_close(got, x, weight.dequantize(0, 33), kind)
@@ -129,7 +129,7 @@ def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
     ]
     x = normal(250, k)
     whole = bench.library.linear(bench.pools[1], weights, x)
-    for rows in (*range(1, 15), 32, 70, 121, 250):
+    for rows in (*range(1, 15), 29, 32, 61, 70, 121, 250):
         first = (37 * rows) % (251 - rows)
         pool = bench.pools[rows % 3]
         chosen = [weights, weights[:1], weights[1:], weights[::-1]][rows % 4]
@@ -204,8 +204,8 @@ def test_sums_of_extreme_codes_and_activations_do_not_saturate(
         "alternating": [1, -1, 1, -1],
         "pairs": [1, 1, -1, -1],
     }[signs]
-    x = np.tile(np.array(pattern, np.float32), (8, k // 4)) * 127  # quantised to +-127 exactly
-    for rows in (1, 8):
+    x = np.tile(np.array(pattern, np.float32), (32, k // 4)) * 127  # quantised to +-127 exactly
+    for rows in (1, 8, 32):
         got = bench.library.linear(bench.pools[0], [weight], x[:rows])[0]
         expected = x[:rows].astype(np.float64) @ weight.dequantize(0, 16).astype(np.float64).T
         np.testing.assert_array_equal(got, expected.astype(np.float32))
@@ -238,25 +238,26 @@ def test_activations_are_rounded_to_int8_per_group_as_documented(
 @each_isa
 @each_kind
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("rows", [9, 31])
 def test_a_number_that_is_none_reaches_the_output_of_its_row_only(
-    benches: dict[str, Bench], isa: str, kind: GGMLType, bad: float
+    benches: dict[str, Bench], isa: str, kind: GGMLType, bad: float, rows: int
 ) -> None:
     bench, k = benches[isa], 256
     tensor = random_tensor("w", (16, k), kind, np.random.default_rng(5))
     weight = bench.library.pack_weight(bench.pools[0], tensor, kind)
-    x = normal(9, k)
+    x = normal(rows, k)
     clean = bench.library.linear(bench.pools[0], [weight], x)[0]
     x[4, 77] = bad
     got = bench.library.linear(bench.pools[0], [weight], x)[0]
     assert not np.isfinite(got[4]).any()
-    others = [0, 1, 2, 3, 5, 6, 7, 8]
+    others = [row for row in range(rows) if row != 4]
     np.testing.assert_array_equal(got[others], clean[others])
     weight.close()
 
 
 @each_isa
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.BF16, GGMLType.Q4_1, GGMLType.Q6_K])
-@pytest.mark.parametrize("rows", [1, 11])
+@pytest.mark.parametrize("rows", [1, 11, 31, 61])
 def test_bias_and_residual_are_added_after_the_product(isa: str, kind: GGMLType, rows: int) -> None:
     n, k = 37, 256
     bias, residual, x = normal(n, seed=1), normal(rows, n, seed=2), normal(rows, k)
@@ -272,9 +273,11 @@ def test_bias_and_residual_are_added_after_the_product(isa: str, kind: GGMLType,
         rig.emit(
             Op.LINEAR, [prepared, added], [full], weights=[0], vectors=[rig.vector(bias)], i=[1]
         )
+        rig.emit(Op.LINEAR, [prepared, added], [added], weights=[0], i=[1])
         rig.build()
-        product, got = rig.run([(source, x), (added, residual)], plain, full)
+        product, got, in_place = rig.run([(source, x), (added, residual)], plain, full, added)
     np.testing.assert_array_equal(got, (product + bias) + residual)
+    np.testing.assert_array_equal(in_place, product + residual)
 
 
 def test_segments_must_share_the_input() -> None:
