@@ -192,22 +192,32 @@ void attend_split(ov_pool* pool, const AttentionArgs& a, const ov_step& step, co
 }
 
 #if defined(OV_HAS_TILES)
+// Queries of a tile that is to be loaded next.
+void ask_for_queries(const AttentionArgs& a, const QueryRows& tile) {
+  const int64_t bytes = int64_t{4} * (a.num_heads / a.layer->shape.num_kv_heads) * a.layer->shape.k_dim;
+  for (int row = 0; row < tile.rows; ++row)
+    prefetch(reinterpret_cast<const char*>(a.q.f32(tile.first_token + row)) + tile.kv_head * bytes, bytes);
+}
+
 void attend_tiles(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int capacity,
                   const Workspace& ws) {
   const int tile_rows = tile_rows_of(a.num_heads / a.layer->shape.num_kv_heads);
   const int tiles = (rows.rows + tile_rows - 1) / tile_rows;
   QueryRows tile[kTilesPerTask];
-  for (int t = 0; t < tiles; ++t) {
-    tile[t] = rows.part(a, t * tile_rows, tile_rows);
-    load_rows(a, tile[t], ws.q + t * ws.q_bytes);
-  }
+  for (int t = 0; t < tiles; ++t) tile[t] = rows.part(a, t * tile_rows, tile_rows);
+  ask_for_queries(a, tile[0]);
   const auto total = [&](int t) { return State(ws.totals + t * ws.total_floats, capacity); };
   with_tile_cache(a.layer->shape.dtype, [&]<class Cache>(std::type_identity<Cache>) {
     TilePipeline<Cache> pipeline(a, step, rows, tiles == 1, ws);
     for (int32_t p = rows.low / kPartition; p * kPartition < rows.high; ++p)
       for (int t = 0; t < tiles; ++t) {
-        const bool is_seen = tile[t].high > p * kPartition && tile[t].low < (p + 1) * kPartition;
-        if (is_seen) pipeline.push({tile[t], ws.q + t * ws.q_bytes, p, total(t), p != tile[t].low / kPartition});
+        if (tile[t].high <= p * kPartition || tile[t].low >= (p + 1) * kPartition) continue;
+        const bool is_first = p == tile[t].low / kPartition;
+        if (is_first) {
+          load_rows(a, tile[t], ws.q + t * ws.q_bytes);
+          if (t + 1 < tiles) ask_for_queries(a, tile[t + 1]);
+        }
+        pipeline.push({tile[t], ws.q + t * ws.q_bytes, p, total(t), !is_first});
       }
     pipeline.drain();
   });
