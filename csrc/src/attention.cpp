@@ -3,10 +3,12 @@
 #include <cmath>
 #include <cstring>
 #include <new>
+#include <type_traits>
 
 #include "attention_ahead.h"
 #include "attention_few.h"
 #include "attention_lanes.h"
+#include "attention_merge.h"
 #include "attention_task.h"
 #include "attention_tasks.h"
 #include "attention_tiles.h"
@@ -17,52 +19,6 @@ namespace ov {
 namespace {
 
 constexpr int64_t kInlineWork = 200000;  // multiply-adds that one thread does by itself
-
-// total = total merged with the next partition; the first one is taken as it is.
-void fold(const State& total, const State& next, int vectors, int v_pad) {
-  const Lanes minus_infinity = set1(-INFINITY);
-  for (int m = 0; m < vectors; m += kLanes) {
-    const int n = vectors - m < kLanes ? vectors - m : kLanes;
-    const Lanes before = load_part(total.max + m, n), other = load_part(next.max + m, n);
-    const Lanes top = max(before, other);
-    const Lanes shift = select(less_equal(top, minus_infinity), set1(0.0f), top);
-    alignas(64) float keep[kLanes], take[kLanes];
-    store(keep, vexp(before - shift));
-    store(take, vexp(other - shift));
-    store_part(total.max + m, top, n);
-    store_part(total.sum + m, fma(load_part(next.sum + m, n), load(take), load_part(total.sum + m, n) * load(keep)), n);
-    for (int i = 0; i < n; ++i) {
-      float* t = total.out + int64_t{m + i} * v_pad;
-      const float* o = next.out + int64_t{m + i} * v_pad;
-      for (int d = 0; d < v_pad; d += kLanes)
-        store(t + d, fma(load(o + d), set1(take[i]), load(t + d) * set1(keep[i])));
-    }
-  }
-}
-
-// Sinks and division by the sum, into the output rows.
-void finish(const AttentionArgs& a, const QueryRows& tile, const State& total) {
-  const KvShape& s = a.layer->shape;
-  const int group = a.num_heads / s.num_kv_heads;
-  for (int m = 0; m < tile.vectors; ++m) {
-    const int head = tile.kv_head * group + m % group;
-    Lanes factor = set1(1.0f), sum = set1(total.sum[m]);
-    if (a.sinks) {
-      const Lanes before = set1(total.max[m]), sink = set1(a.sinks[head]);
-      const Lanes top = max(before, sink);
-      factor = vexp(before - top);
-      sum = fma(sum, factor, vexp(sink - top));
-    }
-    const float* o = total.out + int64_t{m} * padded_v(s);
-    float* y = a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
-    for (int d = 0; d < s.v_dim; d += kLanes) {
-      const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
-      Lanes x = load(o + d);
-      if (a.sinks) x = x * factor;
-      store_part(y + d, x / sum, n);
-    }
-  }
-}
 
 bool uses_tiles(const KvShape& s) {
 #if defined(OV_HAS_TILES)
@@ -81,30 +37,48 @@ bool reads_few(const KvShape& s, const QueryRows& rows) {
 #endif
 }
 
-// f(a partition's K and V as operands of the products).
+// f(std::type_identity of the cache's elements).
 template <class F>
-void with_partition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition,
-                    const Workspace& ws, F&& f) {
-  const int32_t dtype = a.layer->shape.dtype;
-#if defined(OV_HAS_TILES)
-  if (uses_tiles(a.layer->shape)) {
-    const auto with = [&]<template <class> class Partition>() {
-      switch (dtype) {
-        case OV_BF16: return f(Partition<Bf16Cache>(a, step, rows, partition, ws));
-        case OV_I8: return f(Partition<Expanded<Int8Cache>>(a, step, rows, partition, ws));
-        default: return f(Partition<Expanded<Fp8Cache>>(a, step, rows, partition, ws));
-      }
-    };
-    if (reads_few(a.layer->shape, rows)) return with.template operator()<FewPartition>();
-    return with.template operator()<TilesPartition>();
-  }
-#endif
+void with_cache(int32_t dtype, F&& f) {
   switch (dtype) {
-    case OV_BF16: return f(LanesPartition<Bf16Cache>(a, step, rows, partition, ws));
-    case OV_I8: return f(LanesPartition<Int8Cache>(a, step, rows, partition, ws));
-    case OV_F8_E4M3: return f(LanesPartition<Fp8Cache>(a, step, rows, partition, ws));
-    default: return f(LanesPartition<F32Cache>(a, step, rows, partition, ws));
+    case OV_BF16: return f(std::type_identity<Bf16Cache>());
+    case OV_I8: return f(std::type_identity<Int8Cache>());
+    case OV_F8_E4M3: return f(std::type_identity<Fp8Cache>());
+    default: return f(std::type_identity<F32Cache>());
   }
+}
+
+#if defined(OV_HAS_TILES)
+// The same for what fits_tiles().
+template <class F>
+void with_tile_cache(int32_t dtype, F&& f) {
+  switch (dtype) {
+    case OV_BF16: return f(std::type_identity<Bf16Cache>());
+    case OV_I8: return f(std::type_identity<Expanded<Int8Cache>>());
+    default: return f(std::type_identity<Expanded<Fp8Cache>>());
+  }
+}
+#endif
+
+// The result of one partition for the vectors of a tile.
+void attend_partition(const AttentionArgs& a, const ov_step& step, const TileJob& job, int partition,
+                      const Workspace& ws) {
+  const KvShape& s = a.layer->shape;
+#if defined(OV_HAS_TILES)
+  if (reads_few(s, job.rows))
+    return with_tile_cache(s.dtype, [&]<class Cache>(std::type_identity<Cache>) {
+      FewPartition<Cache>(a, step, job.rows, partition, ws).run(a, job, ws);
+    });
+  if (uses_tiles(s))
+    return with_tile_cache(s.dtype, [&]<class Cache>(std::type_identity<Cache>) {
+      TilePipeline<Cache> pipeline(a, step, job.rows, true, ws);
+      pipeline.push({job.rows, job.q, partition, job.result, false});
+      pipeline.drain();
+    });
+#endif
+  with_cache(s.dtype, [&]<class Cache>(std::type_identity<Cache>) {
+    LanesPartition<Cache>(a, step, job.rows, partition, ws).run(a, job, ws);
+  });
 }
 
 void load_rows(const AttentionArgs& a, const QueryRows& tile, char* q) {
@@ -209,13 +183,62 @@ void attend_split(ov_pool* pool, const AttentionArgs& a, const ov_step& step, co
       const QueryRows rows = tasks[items[i].task];
       load_rows(a, rows, ws.q);
       const TileJob job{rows, ws.q, items[i].is_first ? total(items[i].task) : slot(i)};
-      with_partition(a, step, rows, items[i].partition, ws,
-                     [&](const auto& operands) { operands.run(a, &job, 1, ws); });
+      attend_partition(a, step, job, items[i].partition, ws);
     });
     for (int i = 0; i < num_items; ++i)
       if (!items[i].is_first) fold(total(items[i].task), slot(i), tasks[items[i].task].vectors, v_pad);
   }
   for (int32_t t = 0; t < num_tasks; ++t) finish(a, tasks[t], total(t));
+}
+
+#if defined(OV_HAS_TILES)
+// Queries of a tile that is to be loaded next.
+void ask_for_queries(const AttentionArgs& a, const QueryRows& tile) {
+  const int64_t bytes = int64_t{4} * (a.num_heads / a.layer->shape.num_kv_heads) * a.layer->shape.k_dim;
+  for (int row = 0; row < tile.rows; ++row)
+    prefetch(reinterpret_cast<const char*>(a.q.f32(tile.first_token + row)) + tile.kv_head * bytes, bytes);
+}
+
+void attend_tiles(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int capacity,
+                  const Workspace& ws) {
+  const int tile_rows = tile_rows_of(a.num_heads / a.layer->shape.num_kv_heads);
+  const int tiles = (rows.rows + tile_rows - 1) / tile_rows;
+  QueryRows tile[kTilesPerTask];
+  for (int t = 0; t < tiles; ++t) tile[t] = rows.part(a, t * tile_rows, tile_rows);
+  ask_for_queries(a, tile[0]);
+  const auto total = [&](int t) { return State(ws.totals + t * ws.total_floats, capacity); };
+  with_tile_cache(a.layer->shape.dtype, [&]<class Cache>(std::type_identity<Cache>) {
+    TilePipeline<Cache> pipeline(a, step, rows, tiles == 1, ws);
+    for (int32_t p = rows.low / kPartition; p * kPartition < rows.high; ++p)
+      for (int t = 0; t < tiles; ++t) {
+        if (tile[t].high <= p * kPartition || tile[t].low >= (p + 1) * kPartition) continue;
+        const bool is_first = p == tile[t].low / kPartition;
+        if (is_first) {
+          load_rows(a, tile[t], ws.q + t * ws.q_bytes);
+          if (t + 1 < tiles) ask_for_queries(a, tile[t + 1]);
+        }
+        pipeline.push({tile[t], ws.q + t * ws.q_bytes, p, total(t), !is_first});
+      }
+    pipeline.drain();
+  });
+  for (int t = 0; t < tiles; ++t) finish(a, tile[t], total(t));
+}
+#endif
+
+// All partitions of a task.
+void attend_task(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int capacity,
+                 const Workspace& ws) {
+#if defined(OV_HAS_TILES)
+  if (uses_tiles(a.layer->shape) && !reads_few(a.layer->shape, rows)) return attend_tiles(a, step, rows, capacity, ws);
+#endif
+  const State total(ws.totals, capacity), partial(ws.partials, capacity);
+  load_rows(a, rows, ws.q);
+  const int32_t first = rows.low / kPartition;
+  for (int32_t p = first; p * kPartition < rows.high; ++p) {
+    attend_partition(a, step, {rows, ws.q, p == first ? total : partial}, p, ws);
+    if (p != first) fold(total, partial, rows.vectors, padded_v(a.layer->shape));
+  }
+  finish(a, rows, total);
 }
 
 }  // namespace
@@ -248,31 +271,8 @@ void attention(ov_pool* pool, const AttentionArgs& a, const ov_step& step, Atten
     const QueryRows rows = tasks[i];
     return KvOrder::Item{rows, rows.low / kPartition, (rows.high + kPartition - 1) / kPartition};
   };
-  parallel_reads(pool, a, step, tasks.size(), item, workspace, [&](int64_t task, const Workspace& ws) {
-    const QueryRows rows = tasks[task];
-    const int tiles = (rows.rows + tile_rows - 1) / tile_rows;
-    const auto total = [&](int t) { return State(ws.totals + t * ws.total_floats, capacity); };
-    const auto partial = [&](int t) { return State(ws.partials + t * ws.total_floats, capacity); };
-    const auto tile = [&](int t) { return rows.part(a, t * tile_rows, tile_rows); };
-    for (int t = 0; t < tiles; ++t) load_rows(a, tile(t), ws.q + t * ws.q_bytes);
-    for (int32_t p = rows.low / kPartition; p * kPartition < rows.high; ++p) {
-      const int32_t start = p * kPartition;
-      with_partition(a, step, rows, p, ws, [&](const auto& operands) {
-        TileJob jobs[kTilesPerTask];
-        int count = 0, first = tiles;
-        for (int t = 0; t < tiles; ++t) {
-          const QueryRows part = tile(t);
-          if (part.high <= start || part.low >= start + kPartition) continue;  // neighbours are left
-          first = t < first ? t : first;
-          jobs[count++] = {part, ws.q + t * ws.q_bytes, p == part.low / kPartition ? total(t) : partial(t)};
-        }
-        operands.run(a, jobs, count, ws);
-        for (int t = first; t < first + count; ++t)
-          if (p != tile(t).low / kPartition) fold(total(t), partial(t), tile(t).vectors, v_pad);
-      });
-    }
-    for (int t = 0; t < tiles; ++t) finish(a, rows.part(a, t * tile_rows, tile_rows), total(t));
-  });
+  parallel_reads(pool, a, step, tasks.size(), item, workspace,
+                 [&](int64_t i, const Workspace& ws) { attend_task(a, step, tasks[i], capacity, ws); });
 }
 
 }  // namespace ov

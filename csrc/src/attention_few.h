@@ -175,10 +175,9 @@ class FewPartition {
   FewPartition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition, const Workspace&)
       : subs_(a, step, rows, partition) {}
 
-  // Results of the partition for some tiles of at most kFewVectors.
-  void run(const AttentionArgs& a, const TileJob* jobs, int num_jobs, const Workspace& ws) const {
-    for (int i = 0; i < num_jobs; ++i)
-      with_vectors(jobs[i].rows.vectors, [&](auto vectors) { run<decltype(vectors)::value>(a, jobs[i], ws); });
+  // Results of the partition for at most kFewVectors.
+  void run(const AttentionArgs& a, const TileJob& job, const Workspace& ws) const {
+    with_vectors(job.rows.vectors, [&](auto vectors) { run<decltype(vectors)::value>(a, job, ws); });
   }
 
  private:

@@ -37,15 +37,10 @@ class LanesPartition {
     }
   }
 
-  // Results of the partition for some tiles.
-  void run(const AttentionArgs& a, const TileJob* jobs, int num_jobs, const Workspace& ws) const {
-    for (int i = 0; i < num_jobs; ++i) run(a, jobs[i].rows, jobs[i].q, ws, jobs[i].result);
-  }
-
- private:
-  void run(const AttentionArgs& a, const QueryRows& tile, const char* q, const Workspace& ws,
-           const State& result) const {
+  // The result of the partition for the vectors of a tile.
+  void run(const AttentionArgs& a, const TileJob& job, const Workspace& ws) const {
     const KvShape& s = a.layer->shape;
+    const QueryRows& tile = job.rows;
     const int64_t q_stride = int64_t{4} / Cache::kPerWord * s.k_pad;
     const int words = s.k_pad / Cache::kPerWord;
     for (int n = 0; n < subs_; n += kBlockCols) {
@@ -59,13 +54,14 @@ class LanesPartition {
       each_row_block(tile.vectors, [&](int m, auto rows) {
         constexpr int kRows = decltype(rows)::value;
         float* scores = ws.scores + m * kPartition + n * kSubBlock;
-        score_rows<Cache, kRows>(q + m * q_stride, q_stride, k_ + n, count, words, scores);
+        score_rows<Cache, kRows>(job.q + m * q_stride, q_stride, k_ + n, count, words, scores);
       });
     }
-    softmax_vectors(a, tile, ws, result);
-    sum_values(s, tile, ws, result);
+    softmax_vectors(a, tile, ws, job.result);
+    sum_values(s, tile, ws, job.result);
   }
 
+ private:
   // A sub-block of V whose slots past the first `valid` hold anything, also NaN, which a weight of 0 would not silence.
   static const char* silenced(const KvShape& s, const char* v, int valid, char* copy) {
     memcpy(copy, v, static_cast<size_t>(s.v_sub_bytes));

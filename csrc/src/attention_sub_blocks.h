@@ -10,7 +10,8 @@ namespace ov {
 
 // Sub-blocks of a partition that some row sees, and the steps they are in.
 struct SubSpan {
-  int first, last;
+  int first = 0, last = 0;
+  SubSpan() = default;
   SubSpan(const QueryRows& rows, int32_t start) {
     const int32_t from = rows.low > start ? rows.low - start : 0;
     const int32_t to = rows.high - start < kPartition ? rows.high - start : kPartition;
@@ -28,6 +29,7 @@ struct SubBlocks {
   const char* v[kSubsPerPartition];  // null beside a sub-block that is seen: weights are 0, not read
   Scales scales;
 
+  SubBlocks() = default;
   SubBlocks(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition)
       : start(partition * kPartition), valid(step.seq_lens[rows.request] - start) {
     const KvShape& s = a.layer->shape;

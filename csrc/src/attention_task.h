@@ -14,12 +14,14 @@ namespace ov {
 
 #if defined(OV_HAS_TILES)
 constexpr int kTileVectors = 32;  // query vectors (rows x heads of one KV head) that share the products' operands
-constexpr int kTilesPerTask = 4;  // tiles that share a partition's operands, once these are ready
+constexpr int kTilesPerTask = 8;  // tiles that share a partition's operands, once these are ready
+constexpr int kTileStages = 3;    // tiles that have scores at a time
 constexpr int kPanelValues = kPartition;           // tokens of K and of V that are kept as operands, in bf16
 constexpr int kScoreStride = kPartition + kLanes;  // of a vector's scores: no two rows start in the same set of a cache
 #else
 constexpr int kTileVectors = 24;
 constexpr int kTilesPerTask = 1;
+constexpr int kTileStages = 1;
 constexpr int kPanelValues = 0;
 constexpr int kScoreStride = kPartition;
 #endif
@@ -81,20 +83,21 @@ inline int vector_capacity(int heads_per_kv) {
 struct Workspace {
   static constexpr int64_t kAheadRoom = 256;
   char* q;            // [tiles][capacity][k_pad] in the type of the products
-  float* scores;      // [tiles][capacity][kScoreStride]
+  float* scores;      // [kTileStages][capacity][kScoreStride]
   uint16_t* weights;  // [capacity][kPartition] bf16; an f32 cache and tile registers keep them in scores
   char* v_tail;       // a sub-block of V with the slots past the end zeroed
   char* k_panel;      // [kPanelValues][k_pad] bf16
   char* v_panel;      // [kPanelValues][v_dim] bf16
-  float* partials;    // [tiles]
+  float* partials;    // [kTileStages]
   float* totals;      // [tiles]
   KvAhead* ahead;     // room for one
   int64_t q_bytes, score_floats, total_floats;  // of a tile
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
-    return 4 * (int64_t{kTilesPerTask} * capacity * k_pad + int64_t{kTilesPerTask} * capacity * kScoreStride +
+    return 4 * (int64_t{kTilesPerTask} * capacity * k_pad + int64_t{kTileStages} * capacity * kScoreStride +
                 int64_t{capacity} * kPartition / 2 + int64_t{kSubBlock} * v_pad +
-                int64_t{kPanelValues} / 2 * (k_pad + v_pad) + 2 * kTilesPerTask * state_floats(capacity, v_pad)) +
+                int64_t{kPanelValues} / 2 * (k_pad + v_pad) +
+                (kTileStages + kTilesPerTask) * state_floats(capacity, v_pad)) +
            kAheadRoom + 64 * 9;
   }
   Workspace(char* memory, int capacity, int k_pad, int v_pad)
@@ -107,12 +110,12 @@ struct Workspace {
       return p;
     };
     q = take(kTilesPerTask * q_bytes);
-    scores = reinterpret_cast<float*>(take(int64_t{4} * kTilesPerTask * score_floats));
+    scores = reinterpret_cast<float*>(take(int64_t{4} * kTileStages * score_floats));
     weights = reinterpret_cast<uint16_t*>(take(int64_t{2} * capacity * kPartition));
     v_tail = take(int64_t{4} * kSubBlock * v_pad);
     k_panel = take(int64_t{2} * kPanelValues * k_pad);
     v_panel = take(int64_t{2} * kPanelValues * v_pad);
-    partials = reinterpret_cast<float*>(take(4 * kTilesPerTask * total_floats));
+    partials = reinterpret_cast<float*>(take(4 * kTileStages * total_floats));
     totals = reinterpret_cast<float*>(take(4 * kTilesPerTask * total_floats));
     ahead = reinterpret_cast<KvAhead*>(take(kAheadRoom));
   }

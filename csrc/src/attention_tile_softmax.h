@@ -19,6 +19,10 @@ struct TileRow {
   float* scores;  // [kPartition] q . K; then the weights
   int32_t from, to;
 
+  TileRow(const AttentionArgs& a, int32_t position, int32_t start, float* row_scores)
+      : scores(row_scores),
+        from(a.window > 0 && position - a.window + 1 > start ? position - a.window + 1 - start : 0),
+        to(position + 1 - start < kPartition ? position + 1 - start : kPartition) {}
   int begin() const { return from < to ? from / kStepTokens : 0; }
   int end() const { return from < to ? (to + kStepTokens - 1) / kStepTokens : 0; }
   // The lanes of a step.
@@ -43,71 +47,101 @@ OV_ALWAYS_INLINE void each_step(const TileRow& row, F&& f) {
   if (s < end) f(s, row.visible(s));
 }
 
-// Largest visible score of each lane, as stored: scaled and capped unless they are plain.
+// A step of a row's largest visible score of each lane: scores are stored scaled and capped unless they are plain.
+template <class Cache, class Mask>
+OV_ALWAYS_INLINE void max_step(const AttentionArgs& a, float* scores, int s, Mask mask, const Scales& scales,
+                               bool is_plain, Lanes (&top)[2]) {
+  for (int half = 0; half < 2; ++half) {
+    float* p = scores + s * kStepTokens + half * kLanes;
+    const __mmask16 lanes = half_of(mask, half);
+    Lanes x = load(p);
+    if (!is_plain) {
+      x = x * set1(a.scale);
+      // slots of tokens that no row sees may have no scale
+      if constexpr (Cache::kHasScales) x = x * Lanes{_mm512_maskz_loadu_ps(lanes, scales.k[2 * s + half])};
+      if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
+      store(p, x);
+    }
+    top[half].v = _mm512_mask_max_ps(top[half].v, lanes, top[half].v, x.v);
+  }
+}
+
+// Largest visible score of each lane.
 template <class Cache>
 inline Lanes tile_row_max(const AttentionArgs& a, const TileRow& row, const Scales& scales, bool is_plain) {
   Lanes top[2] = {set1(-INFINITY), set1(-INFINITY)};
-  each_step(row, [&](int s, auto mask) OV_INLINED {
-    for (int half = 0; half < 2; ++half) {
-      float* p = row.scores + s * kStepTokens + half * kLanes;
-      const __mmask16 lanes = half_of(mask, half);
-      Lanes x = load(p);
-      if (!is_plain) {
-        x = x * set1(a.scale);
-        // slots of tokens that no row sees may have no scale
-        if constexpr (Cache::kHasScales) x = x * Lanes{_mm512_maskz_loadu_ps(lanes, scales.k[2 * s + half])};
-        if (a.cap > 0.0f) x = set1(a.cap) * vtanh(x / set1(a.cap));
-        store(p, x);
-      }
-      top[half].v = _mm512_mask_max_ps(top[half].v, lanes, top[half].v, x.v);
-    }
-  });
+  const auto run = [&](auto plain) OV_INLINED {
+    each_step(row, [&](int s, auto mask) OV_INLINED { max_step<Cache>(a, row.scores, s, mask, scales, plain, top); });
+  };
+  is_plain ? run(std::true_type()) : run(std::false_type());
   return max(top[0], top[1]);
 }
 
-// 2^y in the lanes of a mask, 0 elsewhere and below 2^-126; relative error <= 8e-5. The polynomial is minimax on [0, 1].
-OV_ALWAYS_INLINE Lanes tile_weight(Lanes y, __mmask16 lanes) {
+// 2^y for y - floor(y): minimax on [0, 1], relative error <= 8e-5.
+struct PowerOfTwo {
+  Lanes cubic = set1(0.07802451680f), square = set1(0.2260671638f), linear = set1(0.6958335376f),
+        constant = set1(0.9999252187f), lowest = set1(-126.0f);
+};
+
+// 2^y in the lanes of a mask, 0 elsewhere and below 2^-126.
+OV_ALWAYS_INLINE Lanes tile_weight(Lanes y, __mmask16 lanes, const PowerOfTwo& power) {
   constexpr int kFloor = 9;  // towards minus infinity, no exceptions
   const Lanes r{_mm512_reduce_ps(y.v, kFloor)};
-  Lanes p = fma(set1(0.07802451680f), r, set1(0.2260671638f));
-  p = fma(p, r, set1(0.6958335376f));
-  p = fma(p, r, set1(0.9999252187f));
-  const __mmask16 normal = _mm512_mask_cmp_ps_mask(lanes, y.v, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);  // NaN too
+  Lanes p = fma(power.cubic, r, power.square);
+  p = fma(p, r, power.linear);
+  p = fma(p, r, power.constant);
+  const __mmask16 normal = _mm512_mask_cmp_ps_mask(lanes, y.v, power.lowest.v, _CMP_NLT_UQ);  // NaN too
   return {_mm512_maskz_scalef_ps(normal, p.v, y.v)};
 }
 
-// Scores -> weights 2^(factor * log2(e) * (score - maximum)), times V's scales, in steps [first, last); each lane's sum
-// without these, of rounded weights for a bf16 cache.
-template <class Cache>
-inline Lanes tile_row_weights(const TileRow& row, const Scales& scales, float maximum, float factor, int first,
-                              int last) {
-  constexpr float kLog2e = 1.44269504088896341f;
-  const Lanes to_log2 = set1(factor * kLog2e);
+// What weights 2^(factor * log2(e) * (score - maximum)) of a row are made with.
+struct WeightFactors {
+  Lanes to_log2, shift;
+
+  static constexpr float kLog2e = 1.44269504088896341f;
   // no token visible: nothing is computed
-  const Lanes shift = set1(maximum == -INFINITY ? 0.0f : maximum * (factor * -kLog2e));
-  const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
-  auto* weights = reinterpret_cast<uint16_t*>(row.scores);
-  __m512 sum = _mm512_setzero_ps();
-  for (int s = first; s < row.begin(); ++s) _mm512_storeu_si512(weights + s * kStepTokens, _mm512_setzero_si512());
-  each_step(row, [&](int s, auto mask) OV_INLINED {
-    Lanes w[2];
-    for (int half = 0; half < 2; ++half) {
-      const __mmask16 lanes = half_of(mask, half);
-      w[half] = tile_weight(fma(load(row.scores + s * kStepTokens + half * kLanes), to_log2, shift), lanes);
-      if constexpr (Cache::kHasScales) {
-        sum = _mm512_add_ps(sum, w[half].v);
-        // no weight: the slot's scale may be no number
-        const __mmask16 some = _mm512_cmp_ps_mask(w[half].v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-        w[half].v = _mm512_maskz_mul_ps(some, w[half].v, _mm512_maskz_loadu_ps(lanes, scales.v[2 * s + half]));
-      }
+  static float shift_of(float maximum, float factor) {
+    return maximum == -INFINITY ? 0.0f : maximum * (factor * -kLog2e);
+  }
+};
+
+inline void store_no_weights(float* scores, int step) {
+  _mm512_storeu_si512(reinterpret_cast<uint16_t*>(scores) + step * kStepTokens, _mm512_setzero_si512());
+}
+
+inline Lanes ones_of_pairs() { return {_mm512_castsi512_ps(_mm512_set1_epi16(0x3f80))}; }
+
+// A step of a row's scores -> weights times V's scales; adds to each lane's sum without these, of rounded weights for a
+// bf16 cache.
+template <class Cache, class Mask>
+OV_ALWAYS_INLINE void weight_step(float* scores, int s, Mask mask, const Scales& scales, const WeightFactors& factors,
+                                  Lanes& sum, const PowerOfTwo& power = {}, Lanes ones = ones_of_pairs()) {
+  Lanes w[2];
+  for (int half = 0; half < 2; ++half) {
+    const __mmask16 lanes = half_of(mask, half);
+    w[half] =
+        tile_weight(fma(load(scores + s * kStepTokens + half * kLanes), factors.to_log2, factors.shift), lanes, power);
+    if constexpr (Cache::kHasScales) {
+      sum = sum + w[half];
+      // no weight: the slot's scale may be no number
+      const __mmask16 some = _mm512_cmp_ps_mask(w[half].v, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      w[half].v = _mm512_maskz_mul_ps(some, w[half].v, _mm512_maskz_loadu_ps(lanes, scales.v[2 * s + half]));
     }
-    const __m512bh pairs = _mm512_cvtne2ps_pbh(w[1].v, w[0].v);
-    if constexpr (!Cache::kHasScales) sum = _mm512_dpbf16_ps(sum, pairs, ones);
-    _mm512_storeu_si512(weights + s * kStepTokens, (__m512i)pairs);
-  });
-  for (int s = row.end() > first ? row.end() : first; s < last; ++s)
-    _mm512_storeu_si512(weights + s * kStepTokens, _mm512_setzero_si512());
-  return {sum};
+  }
+  const __m512bh pairs = _mm512_cvtne2ps_pbh(w[1].v, w[0].v);
+  if constexpr (!Cache::kHasScales) sum.v = _mm512_dpbf16_ps(sum.v, pairs, (__m512bh)ones.v);
+  _mm512_storeu_si512(reinterpret_cast<uint16_t*>(scores) + s * kStepTokens, (__m512i)pairs);
+}
+
+// Weights of a row in steps [first, last); each lane's sum.
+template <class Cache>
+inline Lanes tile_row_weights(const TileRow& row, const Scales& scales, const WeightFactors& factors, int first,
+                              int last) {
+  Lanes sum = set1(0.0f);
+  for (int s = first; s < row.begin(); ++s) store_no_weights(row.scores, s);
+  each_step(row, [&](int s, auto mask) OV_INLINED { weight_step<Cache>(row.scores, s, mask, scales, factors, sum); });
+  for (int s = row.end() > first ? row.end() : first; s < last; ++s) store_no_weights(row.scores, s);
+  return sum;
 }
 
 // Lane i: what `combine` makes of the lanes of row i, always in the same order.
@@ -141,11 +175,8 @@ void tile_softmax(const AttentionArgs& a, const QueryRows& tile, int32_t start, 
     Lanes lanes[kLanes];
     int m = 0;
     for (int row = 0; row < tile.rows; ++row) {
-      const int32_t position = tile.first_position + row;
-      const int32_t low = a.window > 0 && position - a.window + 1 > start ? position - a.window + 1 - start : 0;
-      const int32_t high = position + 1 - start < kPartition ? position + 1 - start : kPartition;
       for (int g = 0; g < group; ++g, ++m) {
-        lanes[m % kLanes] = f(m, TileRow{scores + int64_t{m} * kScoreStride, low, high});
+        lanes[m % kLanes] = f(m, TileRow(a, tile.first_position + row, start, scores + int64_t{m} * kScoreStride));
         if (m % kLanes == kLanes - 1) store(numbers + m - (kLanes - 1), combine_rows(lanes, combine));
       }
     }
@@ -161,7 +192,9 @@ void tile_softmax(const AttentionArgs& a, const QueryRows& tile, int32_t start, 
   each(
       result.sum, [](Lanes x, Lanes y) { return x + y; },
       [&](int m, const TileRow& row) {
-        return tile_row_weights<Cache>(row, scales, result.max[m], factor, first, last);
+        const WeightFactors factors{set1(factor * WeightFactors::kLog2e),
+                                    set1(WeightFactors::shift_of(result.max[m], factor))};
+        return tile_row_weights<Cache>(row, scales, factors, first, last);
       });
   for (int m = 0; m < tile.vectors; m += kLanes) store(result.max + m, load(result.max + m) * set1(factor));
 }

@@ -476,6 +476,42 @@ def test_single_tokens_have_the_bits_of_a_prompt(
         np.testing.assert_array_equal(np.concatenate(got), prompt[decoded])
 
 
+@pytest.mark.parametrize("isa", ISAS[:1])
+@each_cache
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(heads=8, kv_heads=1),
+        Shape(heads=10, kv_heads=1, window=300, cap=5.0, has_sinks=True),
+        Shape(heads=7, kv_heads=1, window=40),
+        Shape(heads=5, kv_heads=1, k_dim=128, v_dim=32, window=600),
+        Shape(heads=40, kv_heads=1, v_dim=32),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("first", [0, 500])
+def test_one_tile_of_rows_has_the_bits_of_many(
+    isa: str, kv_dtype: str, shape: Shape, first: int
+) -> None:
+    # rows of up to eight tiles may share a task, over up to four partitions here
+    seq = sequence(shape, 800, 3)
+    options = {"isa": isa, "kv_dtype": kv_dtype}
+    chunk = max(1, 32 // shape.heads)
+    together, alone = (Cache(shape, [seq], **options) for _ in range(2))  # type: ignore[arg-type]
+    try:
+        for cache in (together, alone):
+            cache.write_all(0, first)
+        (rows,) = together.run([(0, 290)])
+        alone.write_all(0, first + 290)
+        for start in range(0, 290 - chunk, 7 * chunk):
+            alone.num_computed[0] = first + start
+            (some,) = alone.run([(0, chunk)])
+            np.testing.assert_array_equal(some, rows[start : start + chunk])
+    finally:
+        together.close()
+        alone.close()
+
+
 @each_isa
 @pytest.mark.parametrize("dtype", [ElementType.BF16, ElementType.A8])
 def test_a_prepared_output_has_the_bits_of_a_separate_step(isa: str, dtype: ElementType) -> None:
