@@ -6,16 +6,21 @@ Knows nothing of: what is called.
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import struct
+from collections.abc import Sequence
 
 from octavo.errors import EngineError
-from octavo.ops.abi import OvQueuedCall
 from octavo.ops.library import Library
 
-#: columns of an array of calls: all fields have eight bytes
-CALL = tuple(field[0] for field in OvQueuedCall._fields_)
-CallArray = npt.NDArray[np.uint64]
+_CALL = struct.Struct("@PPPNP")
+
+
+def packed_call(
+    function: int, target: int, address: int, num_bytes: int, result_address: int
+) -> bytes:
+    """`function(target, address, num_bytes)`, in C `int32_t (*)(void*, void*, size_t)`, to be
+    written to a result; all are addresses but the number of bytes."""
+    return _CALL.pack(function, target, address, num_bytes, result_address)
 
 
 class CallQueue:
@@ -31,15 +36,13 @@ class CallQueue:
         if self._handle is None:
             raise EngineError(f"no thread for {name}: {library.last_error()}")
 
-    def add(self, calls: CallArray) -> None:
-        """Each `function(object, data, bytes)`, `int32_t (*)(void*, void*, size_t)`, is written to
-        its `result`. What the calls name must stay until `wait` has returned; the array itself need
-        not.
+    def add(self, calls: Sequence[bytes]) -> None:
+        """What the calls name must stay until `wait` has returned.
 
         Args:
-            calls: [n, len(CALL)].
+            calls: of `packed_call`.
         """
-        self._library.ov_call_queue_add(self._handle, len(calls), calls.ctypes.data)
+        self._library.ov_call_queue_add(self._handle, len(calls), b"".join(calls))
 
     def pause(self) -> None:
         """Nothing more is called until somebody waits."""

@@ -41,16 +41,33 @@ class Matcher(Protocol):
         ...
 
 
+class MaskRow(Protocol):
+    """Where the masks of one output are written."""
+
+    def raise_error(self) -> None:
+        """After `MaskQueue.wait`, about the last mask.
+
+        Raises:
+            GrammarError: it was too much work. The matcher cannot be used any more, and what was
+                written has no meaning.
+        """
+        ...
+
+
 class MaskQueue(Protocol):
     """Masks, made one after another by a thread of their own. Any thread may add and wait."""
 
-    def add(self, matchers: Sequence[Matcher], rows: Words, indices: Sequence[int]) -> MaskBatch:
-        """Begins to write what may come next of each output to its row. Until `wait` has returned
-        the matchers take no token, and the rows are nobody else's.
+    def row(self, matcher: Matcher, words: Words) -> MaskRow:
+        """Of an output that will get masks.
 
         Args:
-            rows: [any number, ceil(vocab_size / 32)].
+            words: [ceil(vocab_size / 32)], in one piece.
         """
+        ...
+
+    def add(self, rows: Sequence[MaskRow]) -> None:
+        """Begins to write what may come next of each output. Until `wait` has returned their
+        matchers take no token, and the words are nobody else's."""
         ...
 
     def pause(self) -> None:
@@ -63,24 +80,6 @@ class MaskQueue(Protocol):
 
     def close(self) -> None:
         """Ends the thread, after what is left."""
-        ...
-
-
-class MaskBatch(Protocol):
-    """Masks that were added together."""
-
-    @property
-    def has_errors(self) -> bool:
-        """After `wait`: one of them failed."""
-        ...
-
-    def raise_error(self, place: int) -> None:
-        """After `wait`, about one of them.
-
-        Raises:
-            GrammarError: it was too much work. The matcher cannot be used any more, and its row has
-                no meaning.
-        """
         ...
 
 

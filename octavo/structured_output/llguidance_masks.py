@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from octavo.ops.call_queue import CALL, CallQueue
+from octavo.ops.call_queue import CallQueue, packed_call
 from octavo.ops.library import load_library
-from octavo.structured_output.backend import Matcher
+from octavo.structured_output.backend import MaskRow, Matcher
 from octavo.structured_output.llguidance import LlguidanceMatcher
+from octavo.structured_output.mask_rows import Words
 
 
 class LlguidanceMaskQueue:
@@ -29,32 +29,23 @@ class LlguidanceMaskQueue:
         self._function = function
         self._calls = CallQueue(load_library(), "octavo-masks")
         self._lock = threading.Lock()
-        self._batches: list[LlguidanceMaskBatch] = []  # keeps what the thread reads and writes
+        self._pending: list[Sequence[MaskRow]] = []  # keeps what the thread reads and writes
 
-    def add(
-        self, matchers: Sequence[Matcher], rows: np.ndarray[Any, Any], indices: Sequence[int]
-    ) -> LlguidanceMaskBatch:
-        batch = LlguidanceMaskBatch(matchers, rows)
-        results, row_bytes = batch.results, rows.strides[0]
-        calls = np.empty((len(matchers), len(CALL)), np.uint64)
-        calls[:, CALL.index("function")] = self._function
-        calls[:, CALL.index("object")] = [matcher.handle for matcher in batch.matchers]
-        calls[:, CALL.index("data")] = rows.ctypes.data + row_bytes * np.array(indices)
-        calls[:, CALL.index("bytes")] = row_bytes
-        calls[:, CALL.index("result")] = results.ctypes.data + results.itemsize * np.arange(
-            len(results)
-        )
+    def row(self, matcher: Matcher, words: Words) -> LlguidanceMaskRow:
+        assert isinstance(matcher, LlguidanceMatcher)
+        return LlguidanceMaskRow(self._function, matcher, words)
+
+    def add(self, rows: Sequence[MaskRow]) -> None:
         with self._lock:
-            self._batches.append(batch)
-        self._calls.add(calls)
-        return batch
+            self._pending.append(rows)
+        self._calls.add([row.call for row in rows if isinstance(row, LlguidanceMaskRow)])
 
     def pause(self) -> None:
         self._calls.pause()
 
     def wait(self) -> None:
         with self._lock:
-            done, self._batches = self._batches, []
+            done, self._pending = self._pending, []
         self._calls.wait()
         del done
 
@@ -62,19 +53,18 @@ class LlguidanceMaskQueue:
         self._calls.close()
 
 
-class LlguidanceMaskBatch:
-    """See `MaskBatch`."""
+class LlguidanceMaskRow:
+    """See `MaskRow`."""
 
-    def __init__(self, matchers: Sequence[Matcher], rows: np.ndarray[Any, Any]) -> None:
-        self.matchers = [m for m in matchers if isinstance(m, LlguidanceMatcher)]
-        self.results = np.zeros(len(matchers), np.int32)
-        self._rows = rows
+    __slots__ = ("_matcher", "_result", "_words", "call")
 
-    @property
-    def has_errors(self) -> bool:
-        return bool(self.results.any())
+    def __init__(self, function: int, matcher: LlguidanceMatcher, words: Words) -> None:
+        self._matcher = matcher
+        self._words = words
+        self._result = np.zeros(1, np.int32)
+        addresses = words.ctypes.data, words.nbytes, self._result.ctypes.data
+        self.call = packed_call(function, matcher.handle, *addresses)
 
-    def raise_error(self, place: int) -> None:
-        """See `MaskBatch`."""
-        if self.results[place]:
-            self.matchers[place].raise_error()
+    def raise_error(self) -> None:
+        if self._result[0]:
+            self._matcher.raise_error()

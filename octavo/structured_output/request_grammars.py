@@ -22,8 +22,8 @@ from octavo.messages.grammar import Vocabulary
 from octavo.structured_output.backend import (
     GrammarBackend,
     GrammarError,
-    MaskBatch,
     MaskQueue,
+    MaskRow,
     Matcher,
 )
 from octavo.structured_output.compiler import CompileJob, GrammarCompiler
@@ -44,7 +44,7 @@ class _Constrained:
     """One request."""
 
     __slots__ = (
-        "batch", "error", "gate", "guard", "is_request_error", "job", "matcher", "place", "row",
+        "error", "gate", "guard", "is_begun", "is_request_error", "job", "mask", "matcher", "row",
         "since_s",
     )  # fmt: skip
 
@@ -56,8 +56,8 @@ class _Constrained:
         self.since_s = since_s
         self.gate = gate  # None: there is no reasoning
         self.matcher: Matcher | None = None  # once compiled
-        self.batch: MaskBatch | None = None  # in which its mask was begun, for the matcher as it is
-        self.place = 0  # in the batch
+        self.mask: MaskRow | None = None  # once one is wanted
+        self.is_begun = False  # the mask, for the matcher as it is
         self.guard: NumberGuard | None = None
         self.error: str | None = None  # why there is no right mask, or no matcher
         self.is_request_error = True  # `error` is the client's to mend
@@ -105,8 +105,10 @@ class RequestGrammars:
             gate, marks = None, request.sampling_params.reasoning
             assert self._tokens is not None, "the vocabulary comes first"
             assert self._rows is not None
-            if self._rows.is_full:
-                self._wait()  # they will lie elsewhere
+            if self._rows.is_full:  # they will lie elsewhere
+                self._wait()
+                for other in self._requests.values():
+                    other.mask = None
             if marks is not None:
                 gate = ReasoningGate(self._tokens, marks)
             self._requests[request.request_id] = _Constrained(
@@ -179,14 +181,14 @@ class RequestGrammars:
 
     def begin_masks(self) -> None:
         """Begins to fill the masks of requests that have moved."""
-        self._begin([request for request in self._moved if request.batch is None])
+        self._begin([request for request in self._moved if not request.is_begun])
         self._moved.clear()
 
     def masks(self, request_ids: Sequence[str]) -> StepMasks:
         """Masks, most of which are being filled since their requests moved."""
         assert self._rows is not None
         requests = [self._requests[request_id] for request_id in request_ids]
-        self._begin([request for request in requests if request.batch is None])
+        self._begin([request for request in requests if not request.is_begun])
         return StepMasks(requests, self._rows, self._queue)
 
     def _begin(self, requests: Sequence[_Constrained]) -> None:
@@ -196,12 +198,14 @@ class RequestGrammars:
             return
         if self._queue is None:
             self._queue = self._compiler.backend.mask_queue()
-        assert self._rows is not None
-        matchers = [request.matcher for request in requests if request.matcher is not None]
-        assert len(matchers) == len(requests), "a mask comes after the compile"
-        batch = self._queue.add(matchers, self._rows.words, [request.row for request in requests])
-        for place, request in enumerate(requests):
-            request.batch, request.place = batch, place
+        for request in requests:
+            if request.mask is None:
+                assert request.matcher is not None, "a mask comes after the compile"
+                assert self._rows is not None
+                words = self._rows.words[request.row]
+                request.mask = self._queue.row(request.matcher, words)
+            request.is_begun = True
+        self._queue.add([request.mask for request in requests if request.mask is not None])
 
     def _wait(self) -> None:
         """For all masks that were begun."""
@@ -213,7 +217,7 @@ class RequestGrammars:
         request = self._requests[request_id]
         matcher, guard, gate = request.matcher, request.guard, request.gate
         assert matcher is not None
-        request.batch = None
+        request.is_begun = False
         if request.error is not None:
             return GrammarEnd(request.error, is_request_error=request.is_request_error)
         try:
@@ -240,7 +244,7 @@ class RequestGrammars:
         request = self._requests.pop(request_id, None)
         if request is None:
             return
-        if request.batch is not None:
+        if request.is_begun:
             self._wait()  # its row may be being written
         if request.matcher is not None and request.error is None:
             request.job.future.result().learn(request.matcher)
@@ -285,13 +289,11 @@ class StepMasks:
         if self._queue is not None:
             self._queue.wait()
         rows = self._rows.copy([request.row for request in self._requests])
-        batches = {request.batch for request in self._requests}
-        is_wrong = any(batch is not None and batch.has_errors for batch in batches)
         for request, row in zip(self._requests, rows, strict=True):
             try:
-                if request.batch is not None:
-                    if is_wrong:
-                        request.batch.raise_error(request.place)
+                if request.is_begun:
+                    if request.mask is not None:  # None: it has moved, and was right
+                        request.mask.raise_error()
                     if request.guard is not None:
                         request.guard.narrow(row)
                 if request.gate is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from octavo.messages.grammar import Grammar, Vocabulary
-from octavo.structured_output.backend import GrammarError, Matcher
+from octavo.structured_output.backend import GrammarError, MaskRow, Matcher
 
 
 @dataclass
@@ -35,54 +35,50 @@ class FakeMatcher:
         return len(self.accepted) >= self.length
 
 
-class FakeMaskBatch:
-    """The masks are filled when their queue is waited for."""
+class FakeMaskRow:
+    """The mask is filled when its queue is waited for."""
 
-    def __init__(self, matchers: Sequence[Matcher], rows: Any, indices: Sequence[int]) -> None:
-        self._matchers = matchers
-        self._rows = rows
-        self._indices = indices
-        self._errors: dict[int, Exception] = {}
+    def __init__(self, matcher: Matcher, words: Any) -> None:
+        assert isinstance(matcher, FakeMatcher)
+        self._matcher = matcher
+        self._words = words
+        self._error: Exception | None = None
 
     def fill(self) -> None:
-        for place, (matcher, index) in enumerate(zip(self._matchers, self._indices, strict=True)):
-            assert isinstance(matcher, FakeMatcher)
-            try:
-                matcher.fill_mask(self._rows[index])
-            except Exception as error:
-                self._errors[place] = error
+        try:
+            self._matcher.fill_mask(self._words)
+        except Exception as error:
+            self._error = error
 
-    @property
-    def has_errors(self) -> bool:
-        return bool(self._errors)
-
-    def raise_error(self, place: int) -> None:
-        if place in self._errors:
-            raise self._errors[place]
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
 
 class FakeMaskQueue:
-    """`sizes` are those of the batches that were filled."""
+    """`sizes` are the numbers of masks that were begun together."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
         self.is_closed = False
         self.num_pauses = 0
-        self._batches: list[FakeMaskBatch] = []
+        self._rows: list[MaskRow] = []
 
-    def add(self, matchers: Sequence[Matcher], rows: Any, indices: Sequence[int]) -> FakeMaskBatch:
-        batch = FakeMaskBatch(matchers, rows, indices)
-        self._batches.append(batch)
-        self.sizes.append(len(matchers))
-        return batch
+    def row(self, matcher: Matcher, words: Any) -> FakeMaskRow:
+        return FakeMaskRow(matcher, words)
+
+    def add(self, rows: Sequence[MaskRow]) -> None:
+        self._rows += rows
+        self.sizes.append(len(rows))
 
     def pause(self) -> None:
         self.num_pauses += 1
 
     def wait(self) -> None:
-        for batch in self._batches:
-            batch.fill()
-        self._batches.clear()
+        for row in self._rows:
+            assert isinstance(row, FakeMaskRow)
+            row.fill()
+        self._rows.clear()
 
     def close(self) -> None:
         self.is_closed = True

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from octavo.ops.abi import OvQueuedCall
-from octavo.ops.call_queue import CALL, CallArray, CallQueue
+from octavo.ops.call_queue import CallQueue, packed_call
 from octavo.ops.library import load_library
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -21,17 +21,18 @@ FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ct
 
 def calls(
     function: Any, results: np.ndarray[Any, Any], arguments: Sequence[tuple[int, int, int]]
-) -> CallArray:
-    made = np.empty((len(arguments), len(CALL)), np.uint64)
-    made[:, 0] = ctypes.cast(function, ctypes.c_void_p).value or 0
-    made[:, 1:4] = arguments
-    made[:, 4] = results.ctypes.data + 4 * np.arange(len(arguments))
-    return made
+) -> list[bytes]:
+    address = ctypes.cast(function, ctypes.c_void_p).value or 0
+    first = results.ctypes.data
+    return [
+        packed_call(address, *words, first + 4 * number) for number, words in enumerate(arguments)
+    ]
 
 
-def test_columns_of_calls_are_the_fields_of_the_c_struct() -> None:
-    assert CALL == ("function", "object", "data", "bytes", "result")
-    assert ctypes.sizeof(OvQueuedCall) == 8 * len(CALL)
+def test_a_packed_call_is_the_c_struct() -> None:
+    made = OvQueuedCall.from_buffer_copy(packed_call(1, 2, 3, 4, 5))
+    assert [getattr(made, name) for name, _ in OvQueuedCall._fields_] == [1, 2, 3, 4, 5]
+    assert ctypes.sizeof(OvQueuedCall) == len(packed_call(1, 2, 3, 4, 5))
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_calls_are_begun_in_order_by_another_thread_and_by_who_waits(queue: Call
     other = threads[0]
     name = Path(f"/proc/{os.getpid()}/task/{other}/comm").read_text().strip()
     assert name == "calls of a test"
-    queue.add(made[1:].copy())
+    queue.add(made[1:])
     queue.wait()
     assert sorted(seen) == arguments
     assert results.tolist() == [-target for target, _, _ in arguments]

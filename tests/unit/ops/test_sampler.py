@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -235,24 +236,76 @@ def test_biases_then_penalties(isa: str) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
+def with_masks(sampling: SamplingArrays, allowed: npt.NDArray[np.bool_]) -> SamplingArrays:
+    """A mask for each row, the last first."""
+    num_rows, vocab_size = allowed.shape
+    padded = np.zeros((num_rows, -(-vocab_size // 32) * 32), bool)
+    padded[:, :vocab_size] = allowed[::-1]
+    sampling.uses_masks = True
+    sampling.mask_row[:num_rows] = np.arange(num_rows)[::-1]
+    sampling.masks = np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+    return sampling
+
+
 @each_isa
 @pytest.mark.parametrize("vocab_size", [1, 16, 31, 32, 33, 500])
 def test_masked_tokens_are_never_taken(isa: str, vocab_size: int) -> None:
-    rng = np.random.default_rng(0)
     logits = normal(3, vocab_size)
-    allowed = rng.random((2, vocab_size)) < 0.4
+    allowed = np.random.default_rng(0).random((3, vocab_size)) < 0.4
     allowed[:, vocab_size // 2] = True
-    padded = np.zeros((2, -(-vocab_size // 32) * 32), bool)
-    padded[:, :vocab_size] = allowed
-    sampling = SamplingArrays(3)
-    sampling.uses_masks = True
-    sampling.mask_row[:] = [1, -1, 0]
-    sampling.masks = np.packbits(padded, axis=1, bitorder="little").view(np.uint32)
+    sampling = with_masks(SamplingArrays(3), allowed)
+    sampling.mask_row[1] = -1
+    expected = np.where(allowed, logits, -INF)
+    expected[1] = logits[1]
     output, _, got = run(logits, sampling, isa=isa)
-    np.testing.assert_array_equal(got[0], np.where(allowed[1], logits[0], -INF))
-    np.testing.assert_array_equal(got[1], logits[1])
-    np.testing.assert_array_equal(got[2], np.where(allowed[0], logits[2], -INF))
-    np.testing.assert_array_equal(output.sampled, got.argmax(1))
+    np.testing.assert_array_equal(output.sampled, expected.argmax(1))
+    np.testing.assert_array_equal(got, logits)  # nobody else wants to see the mask
+    sampling.min_p[:] = 0.5  # filters do
+    output, _, got = run(logits, sampling, isa=isa)
+    np.testing.assert_array_equal(output.sampled, expected.argmax(1))
+    np.testing.assert_array_equal(got, expected)
+
+
+@each_isa
+@pytest.mark.parametrize("vocab_size", [33, 500, 3000])
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_a_mask_has_the_same_bits_applied_when_drawn_and_written_before(
+    isa: str, vocab_size: int, num_threads: int
+) -> None:
+    """Rows of few, of some and of nearly all tokens; those that report have it written."""
+    rng = np.random.default_rng(vocab_size)
+    logits = 3 * normal(48, vocab_size)
+    shares = np.repeat([0.002, 0.1, 0.5, 0.98], 12)[:, None]
+    allowed = rng.random((48, vocab_size)) < shares
+    allowed[3, : vocab_size // 2] = False
+    allowed[np.arange(48), rng.integers(vocab_size // 2, vocab_size, 48)] = True
+    logits[~allowed & (rng.random(allowed.shape) < 0.01)] = np.nan  # no business of the row
+    sampling = with_masks(draws(48, temperature=0.8), allowed)
+    sampling.temperature[::7] = 0
+    drawn, _, _ = run(logits, sampling, isa=isa, num_threads=num_threads)
+    sampling.num_logprobs[:] = 0
+    written, _, seen = run(
+        logits, sampling, isa=isa, num_threads=num_threads, logprobs="processed", max_logprobs=0
+    )
+    np.testing.assert_array_equal(seen, np.where(allowed, logits, -INF))
+    assert drawn.sampled.tolist() == written.sampled.tolist()
+    assert drawn.status.tolist() == [0] * 48
+    assert allowed[np.arange(48), drawn.sampled].all()
+    one_row, _, _ = run(logits[5:6], with_masks(draws(1, temperature=0.8, seed=5), allowed[5:6]))
+    assert one_row.sampled[0] == drawn.sampled[5]
+
+
+@each_isa
+def test_nothing_allowed_and_no_number_are_said(isa: str) -> None:
+    logits = normal(3, 100)
+    logits[1, 40] = np.nan
+    logits[2, 40] = np.nan
+    allowed = np.zeros((3, 100), bool)
+    allowed[1, [3, 40]] = True
+    allowed[2, 3] = True
+    output, _, _ = run(logits, with_masks(draws(3), allowed), isa=isa)
+    assert output.status.tolist() == [2, 1, 0]
+    assert output.sampled.tolist() == [-1, -1, 3]
 
 
 # ---- refusals

@@ -242,21 +242,19 @@ def test_a_queue_makes_the_masks_of_outputs_while_others_move() -> None:
     queue = byte_backend().mask_queue()
     outputs = [compiled.start() for _ in range(8)]
     masks = np.zeros((8, NUM_WORDS), np.uint32)
-    even, odd = [0, 2, 4, 6], [1, 3, 5, 7]  # these are one byte behind
+    rows = [queue.row(output, mask) for output, mask in zip(outputs, masks, strict=True)]
     for place, byte in enumerate(text):
-        ahead = queue.add([outputs[number] for number in even], masks, even)
-        for number in odd if place else ():  # while the masks are made
-            outputs[number].accept(text[place - 1])
+        queue.add(rows[:4])
+        for output in outputs[4:] if place else ():  # while the masks of the others are made
+            output.accept(text[place - 1])
         queue.wait()
-        behind = queue.add([outputs[number] for number in odd], masks, odd)
-        for number in even:
-            outputs[number].accept(byte)
+        queue.add(rows[4:])
+        for output in outputs[:4]:
+            output.accept(byte)
         queue.wait()
-        for batch in (ahead, behind):
-            for number in range(4):
-                batch.raise_error(number)
-        for row in masks:
-            bits = np.unpackbits(row.view(np.uint8), bitorder="little")
+        for row, mask in zip(rows, masks, strict=True):
+            row.raise_error()
+            bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             assert np.flatnonzero(bits).tolist() == expected[place]
     queue.close()
 
@@ -266,10 +264,11 @@ def test_a_mask_that_fails_says_why() -> None:
     with contextlib.suppress(GrammarError):
         matcher.accept(ord("x"))  # it cannot be used any more
     queue = byte_backend().mask_queue()
-    batch = queue.add([matcher], np.zeros((1, NUM_WORDS), np.uint32), [0])
+    row = queue.row(matcher, np.zeros(NUM_WORDS, np.uint32))
+    queue.add([row])
     queue.wait()
     with pytest.raises(GrammarError):
-        batch.raise_error(0)
+        row.raise_error()
     queue.close()
 
 
