@@ -64,6 +64,7 @@ class InputBatch:
         self._is_drawn_only = False  # every token of the step was drawn by the backend
         self._num_repeats = 0  # of the last step, one token on each time
         self._prepared_as = 0  # number of the last step that may be repeated
+        self._grammar_request_ids: list[str] = []
         self._num_tokens_after: Int32Array = np.zeros(0, np.int32)  # [R] drawn ones included
         self._token_index: Int32Array = np.arange(max_tokens + 1, dtype=np.int32)
         self._request_index: Int32Array = np.arange(max_requests, dtype=np.int32)
@@ -97,12 +98,12 @@ class InputBatch:
             step.num_tokens == step.num_requests == step.num_logits
             and self.targets is None
             and not self.histories
-            and not scheduled.grammar_request_ids
             and self._is_drawn_only
         ):
             offset = int((step.positions[: step.num_tokens] % self._block_size).max(initial=0))
             self._num_repeats = self._block_size - 1 - offset
             self._prepared_as = self._states.num_prepared
+            self._grammar_request_ids = scheduled.grammar_request_ids
 
     def _continues(self, scheduled: SchedulerOutput) -> bool:
         """True if the step is the one that was prepared last, by this batch, one token on."""
@@ -110,7 +111,7 @@ class InputBatch:
             self._num_repeats > 0
             and self._prepared_as == self._states.num_prepared - 1
             and scheduled.total_num_scheduled_tokens == len(self.request_ids)
-            and not scheduled.grammar_request_ids
+            and scheduled.grammar_request_ids == self._grammar_request_ids
             and not (scheduled.new_requests or scheduled.finished_request_ids)
             and not scheduled.new_block_ids
             and list(scheduled.num_scheduled_tokens) == self.request_ids

@@ -34,7 +34,13 @@ class Known:
 class Rig:
     """A runner with everything it stands on; requests are driven by name."""
 
-    def __init__(self, num_groups: int = 1, processors: Sequence[LogitsProcessor] = ()) -> None:
+    def __init__(
+        self,
+        num_groups: int = 1,
+        processors: Sequence[LogitsProcessor] = (),
+        *,
+        num_batches: int = 2,
+    ) -> None:
         self.network = FakeNetwork()
         self.states = RequestStates(
             SamplingRows(
@@ -52,7 +58,7 @@ class Rig:
             InputBatch(
                 self.states, max_tokens=MAX_TOKENS, max_requests=MAX_REQUESTS, block_size=BLOCK_SIZE
             )
-            for _ in range(2)
+            for _ in range(num_batches)
         ]
         self.runner = ModelRunner(self.network, self.states, self.batches, max_logits=MAX_TOKENS)
 
@@ -107,6 +113,7 @@ def make_rig() -> Callable[..., Rig]:
     return Rig
 
 
-@pytest.fixture
-def rig() -> Rig:
-    return Rig()
+@pytest.fixture(params=[1, 2], ids=["one step", "two steps"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    """With so many steps on their way."""
+    return Rig(num_batches=request.param)

@@ -48,7 +48,8 @@ def test_a_drawn_token_is_the_next_input(rig: Rig) -> None:
     assert second.sampled_token_ids == {"a": [next_token(first, 2)]}
 
 
-def test_a_step_may_be_prepared_before_the_token_it_continues_is_drawn(rig: Rig) -> None:
+def test_a_step_may_be_prepared_before_the_token_it_continues_is_drawn() -> None:
+    rig = Rig(num_batches=2)
     prompt = new("a", [10, 11], [7])
     first = rig.runner.prepare(SchedulerOutput([prompt], {}, {"a": 2}, 2, []))
     second = rig.runner.prepare(SchedulerOutput([], {}, {"a": 1}, 1, []))
@@ -255,10 +256,35 @@ def test_masks_of_grammars_go_to_the_rows_of_their_requests(rig: Rig) -> None:
     batch = rig.runner.prepare(scheduled).batch
     assert batch.request_ids == ["b", "a"]
     words = np.arange(2 * (-(-VOCAB_SIZE // 32)), dtype=np.uint32)
-    batch.set_grammar_masks(bytearray(words.tobytes()))
+    batch.set_grammar_masks(memoryview(words.tobytes()))
     of_a, of_b = words.reshape(2, -1)
     rows = batch.sampling.masks[batch.sampling.mask_row[:2]]
     np.testing.assert_array_equal(rows, [of_b, of_a])
+
+
+def test_masks_of_grammars_change_in_steps_that_only_move_on() -> None:
+    rig = Rig(num_batches=1)
+    first = SchedulerOutput(
+        [new("a", [10], [1]), new("b", [20], [2])], {}, {"a": 1, "b": 1}, 2, [], ["a", "b"]
+    )
+    rig.runner.execute_model(first)
+    num_words = -(-VOCAB_SIZE // 32)
+    for number, names in enumerate((["a", "b"], ["a", "b"], ["b"])):
+        scheduled = SchedulerOutput([], {}, {"a": 1, "b": 1}, 2, [], names)
+        prepared = rig.runner.prepare(scheduled)
+        batch = prepared.batch
+        masks = {name: np.full(num_words, 7 + number, np.uint32) * ord(name) for name in names}
+        if names:
+            batch.set_grammar_masks(memoryview(np.concatenate([*masks.values()]).tobytes()))
+        assert batch.request_ids == ["a", "b"]
+        assert batch.sampling.uses_masks == bool(names)
+        for row, name in zip(batch.sampling.mask_row[:2], "ab", strict=True):
+            if name in names:
+                np.testing.assert_array_equal(batch.sampling.masks[row], masks[name])
+            elif names:
+                assert row == -1
+        rig.runner.run(prepared)
+        assert batch.step.positions[:2].tolist() == [1 + number] * 2
 
 
 def test_a_step_does_not_cross_the_end_of_a_prompt(rig: Rig) -> None:
