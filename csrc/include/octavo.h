@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 5
+#define OV_ABI_VERSION 6
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -195,6 +195,12 @@ typedef struct ov_step {
  * per chunk of rows, in order, by the thread that called ov_plan_sample. */
 typedef void (*ov_logits_hook)(void* context, int32_t first_row, int32_t num_rows, float* logits, int64_t row_stride);
 
+/* How the sampler asks what an output's grammar allows. Threads of the pool call, each about a row of its own. */
+typedef struct ov_matcher_calls {
+  int32_t (*allows)(void* matcher, const uint32_t* ids, size_t count); /* 1: the id may come next; count is 1 */
+  int32_t (*fill)(void* matcher, uint32_t* mask, size_t bytes);        /* as a row of masks; not 0: it has failed */
+} ov_matcher_calls;
+
 /* Sampling inputs, one entry per logit row; lists are CSR: row l owns [offsets[l], offsets[l+1]). NULL list: none. */
 typedef struct ov_sampling {
   uint32_t version, bytes;
@@ -222,6 +228,10 @@ typedef struct ov_sampling {
   const uint32_t* masks;      /* [rows, ceil(V/32)]: bit set = allowed */
   ov_logits_hook logits_hook; /* NULL: none */
   void* hook_context;
+  void* const* matchers; /* [L] or NULL: what else a row must satisfy, NULL: nothing. A token that is refused is drawn
+                            again of those that are allowed, with Philox(seed, output_index + 2^63). A row whose matcher
+                            fails keeps the token */
+  ov_matcher_calls matcher_calls;
 } ov_sampling;
 
 typedef struct ov_sample_output {

@@ -23,16 +23,18 @@ struct Workspace {
   uint64_t* keys;         // [vocab + 16]
   int32_t* active;        // [vocab + 16]
   double* block_sums;     // [vocab / kWeightBlock + 1]
+  uint32_t* mask;         // [vocab / 32 + 1]
 
   static int64_t bytes(int64_t vocab) {
     return (vocab + 16) * static_cast<int64_t>(sizeof(Candidate) + sizeof(uint64_t) + sizeof(int32_t)) +
-           (vocab / kWeightBlock + 2) * 8;
+           (vocab / kWeightBlock + 2) * 8 + (vocab / 32 + 1) * 4;
   }
   Workspace(char* memory, int64_t vocab) {
     candidates = reinterpret_cast<Candidate*>(memory);
     keys = reinterpret_cast<uint64_t*>(candidates + vocab + 16);
     block_sums = reinterpret_cast<double*>(keys + vocab + 16);
     active = reinterpret_cast<int32_t*>(block_sums + vocab / kWeightBlock + 2);
+    mask = reinterpret_cast<uint32_t*>(active + vocab + 16);
   }
 };
 

@@ -263,6 +263,8 @@ int ov_plan::check_sampling(const ov_step& step, const ov_sampling& s, const ov_
       return set_error("sampling: target of row %d is %d, outside the vocabulary of %d", l, s.target[l], vocab_size);
     if (s.state_row && s.state_row[l] >= 0 && !step.last_tokens) return set_error("step: last_tokens is needed");
   }
+  if (s.matchers && (!s.matcher_calls.allows || !s.matcher_calls.fill))
+    return set_error("sampling: matcher_calls are needed with matchers");
   if (s.mask_row && !s.masks) {
     for (int32_t l = 0; l < rows; ++l)
       if (s.mask_row[l] >= 0) return set_error("sampling: masks is needed for row %d", l);
@@ -352,7 +354,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_ROPE_KV: return run_rope_kv(n, index, rows);
     case OV_OP_ATTENTION: return run_attention(n, rows);
     case OV_OP_PENALIZE: return penalize(pool, chunk());
-    case OV_OP_MASK: return mask(pool, chunk());
+    case OV_OP_MASK: return mask(pool, chunk(), sampler_scratch);
     case OV_OP_LOGITS_HOOK: return call_logits_hook(chunk());
     case OV_OP_LOGPROBS:
       // processed: reported by SAMPLE, from the distribution it draws from

@@ -20,7 +20,7 @@ bool is_changed(const ov_sampling& s, int64_t l) {
   if (s.logits_hook) return true;
   if (s.bias_offsets && s.bias_offsets[l + 1] > s.bias_offsets[l]) return true;
   if (s.seen_offsets && s.seen_offsets[l + 1] > s.seen_offsets[l]) return true;
-  return s.mask_row && s.mask_row[l] >= 0;
+  return (s.mask_row && s.mask_row[l] >= 0) || (s.matchers && s.matchers[l]);
 }
 
 bool needs_no_logits(const ov_sampling& s, const ov_sample_output& out, int64_t first, int64_t rows) {
@@ -57,6 +57,20 @@ const uint32_t* mask_of(const LogitChunk& c, int64_t row) {
 // Whether a row's mask need not be written to its logits: only the largest logit, or the sum of all weights, is wanted.
 bool masks_when_drawn(const LogitChunk& c, int64_t row) {
   return !c.sampling->logits_hook && !wants_logprobs(c, row) && !truncates(c, row);
+}
+
+// A row's grammar; nullptr: it has none.
+void* matcher_of(const LogitChunk& c, int64_t row) {
+  return c.sampling->matchers ? c.sampling->matchers[c.first + row] : nullptr;
+}
+
+// Bits of the ids that a row's matcher and its mask allow; nullptr: the matcher has failed.
+const uint32_t* ask_matcher(const LogitChunk& c, int64_t row, void* matcher, const Workspace& ws) {
+  const int64_t words = (int64_t{c.vocab} + 31) / 32;
+  if (c.sampling->matcher_calls.fill(matcher, ws.mask, static_cast<size_t>(words) * 4) != 0) return nullptr;
+  if (const uint32_t* own = mask_of(c, row))
+    for (int64_t i = 0; i < words; ++i) ws.mask[i] &= own[i];
+  return ws.mask;
 }
 
 // Blocks of a row that nothing changed since the head; nullptr: there are none.
@@ -160,7 +174,63 @@ void report_kept(const LogprobRow& row, const float* x, int32_t n, float inverse
   row.set(0, chosen, value(chosen), rank_in_kept(chosen));
 }
 
-// pool: threads that are free for this row, or nullptr.
+// What a row draws from.
+struct Drawn {
+  const float* x;
+  const float* maxima;      // blocks of x, or nullptr
+  const uint32_t* allowed;  // bits, or nullptr
+  RowStats stats;
+};
+
+int32_t status_of(const RowStats& stats) {
+  return !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
+}
+
+Filters filters_of(const LogitChunk& c, int64_t row) {
+  const ov_sampling& s = *c.sampling;
+  const int64_t l = c.first + row;
+  Filters f{};
+  f.inverse_temperature = 1.0f / s.temperature[l];
+  f.top_p = value_or(s.top_p, l, 1.0f);
+  f.min_p = value_or(s.min_p, l, 0.0f);
+  f.top_k = s.top_k ? s.top_k[l] : 0;
+  return f;
+}
+
+bool draws(const LogitChunk& c, int64_t row) {
+  return c.sampling->temperature && c.sampling->temperature[c.first + row] > 0.0f;
+}
+
+// A token, drawn with random number `output_index` of the row or the most likely one. kept: candidates that filters have
+// left in the workspace, or -1: all ids. pool: threads that are free for this row, or nullptr.
+int32_t choose(ov_pool* pool, const LogitChunk& c, int64_t row, const Drawn& d, uint64_t output_index,
+               const Workspace& ws, int32_t* kept) {
+  if (!draws(c, row)) return d.stats.argmax;
+  const Filters f = filters_of(c, row);
+  const double uniform = philox_uniform(c.sampling->seed[c.first + row], output_index);
+  if (!truncates(c, row)) return draw_any(pool, d.x, d.allowed, c.vocab, d.stats.max, f, uniform, ws);
+  *kept = truncate(d.x, d.maxima, c.vocab, d.stats.max, f, ws);
+  return draw_candidate(ws.candidates, *kept, uniform);
+}
+
+// Of a row whose mask is applied while it is drawn. First of all ids, most of which a grammar often allows, and if it
+// refuses that one, of those that it allows: together the same distribution.
+int32_t choose_with_matcher(ov_pool* pool, const LogitChunk& c, int64_t row, void* matcher, Drawn* d,
+                            const Workspace& ws) {
+  constexpr uint64_t kSecondDraw = uint64_t{1} << 63;
+  const uint64_t index = c.sampling->output_index ? c.sampling->output_index[c.first + row] : 0;
+  int32_t kept = -1;
+  const int32_t chosen = choose(pool, c, row, *d, index, ws, &kept);
+  const auto id = static_cast<uint32_t>(chosen);
+  if (c.sampling->matcher_calls.allows(matcher, &id, 1) == 1) return chosen;
+  const uint32_t* allowed = ask_matcher(c, row, matcher, ws);
+  if (!allowed) return chosen;
+  d->allowed = allowed;
+  d->maxima = nullptr;
+  d->stats = row_stats(d->x, c.vocab, allowed);
+  return status_of(d->stats) == kOk ? choose(pool, c, row, *d, index | kSecondDraw, ws, &kept) : chosen;
+}
+
 void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScratch& scratch, Reporting reporting,
                 const Workspace& ws) {
   const ov_sampling& s = *c.sampling;
@@ -168,35 +238,24 @@ void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScra
   const float* x = c.logits.f32(i);
   const int32_t target = s.target ? s.target[l] : -1;
   const bool reports = reporting.mode != LogprobsMode::kNone && wants_logprobs(c, i);
-  const float* maxima = block_maxima(c, i);
-  const uint32_t* allowed = masks_when_drawn(c, i) ? mask_of(c, i) : nullptr;
-  const RowStats stats = maxima ? c.blocks->stats(i, x) : row_stats(x, c.vocab, allowed);
+  const bool masks_now = masks_when_drawn(c, i);
+  Drawn d{x, block_maxima(c, i), masks_now ? mask_of(c, i) : nullptr, {}};
+  d.stats = d.maxima ? c.blocks->stats(i, x) : row_stats(x, c.vocab, d.allowed);
 
-  const int32_t status = !stats.is_finite ? kNotFinite : stats.max == -INFINITY ? kNothingAllowed : kOk;
+  int32_t chosen = target;
+  int32_t kept = -1;  // candidates in ws, or -1: all ids
+  if (status_of(d.stats) == kOk && target < 0) {
+    void* const matcher = masks_now ? matcher_of(c, i) : nullptr;
+    const uint64_t index = s.output_index ? s.output_index[l] : 0;
+    chosen = matcher ? choose_with_matcher(pool, c, i, matcher, &d, ws) : choose(pool, c, i, d, index, ws, &kept);
+  }
+  const RowStats& stats = d.stats;
+  const int32_t status = status_of(stats);
   c.out->status[l] = status;
   if (status != kOk) {
     c.out->sampled[l] = target;
     if (reports) LogprobRow(*c.out, l).clear_from(0);
     return;
-  }
-
-  const float temperature = s.temperature ? s.temperature[l] : 0.0f;
-  const bool draws = target < 0 && temperature > 0.0f;
-  int32_t chosen = target >= 0 ? target : stats.argmax;
-  int32_t kept = -1;  // candidates in ws, or -1: all ids
-  Filters f{};
-  if (draws) {
-    f.inverse_temperature = 1.0f / temperature;
-    f.top_p = value_or(s.top_p, l, 1.0f);
-    f.min_p = value_or(s.min_p, l, 0.0f);
-    f.top_k = s.top_k ? s.top_k[l] : 0;
-    const double uniform = philox_uniform(s.seed[l], s.output_index[l]);
-    if (truncates(c, i)) {
-      kept = truncate(x, maxima, c.vocab, stats.max, f, ws);
-      chosen = draw_candidate(ws.candidates, kept, uniform);
-    } else {
-      chosen = draw_any(pool, x, allowed, c.vocab, stats.max, f, uniform, ws);
-    }
   }
   c.out->sampled[l] = chosen;
   if (target < 0 && s.state_row && s.state_row[l] >= 0) c.last_tokens[s.state_row[l]] = chosen;
@@ -207,8 +266,9 @@ void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScra
   if (reporting.mode == LogprobsMode::kRaw) {
     const float* raw = is_changed(s, l) ? scratch.raw_row(i) : x;
     row.set(0, chosen, static_cast<double>(raw[chosen]) - *scratch.log_sum(i), rank_of(raw, c.vocab, chosen));
-  } else if (draws) {
-    if (kept < 0) kept = collect_all(x, maxima, c.vocab, stats.max, f, ws.candidates);
+  } else if (target < 0 && draws(c, i)) {
+    const Filters f = filters_of(c, i);
+    if (kept < 0) kept = collect_all(x, d.maxima, c.vocab, stats.max, f, ws.candidates);
     report_kept(row, x, c.vocab, f.inverse_temperature, stats.max, row.wanted(s, l), asked, reporting.is_logits, chosen,
                 kept, ws);
   } else {
@@ -261,12 +321,15 @@ void penalize(ov_pool* pool, const LogitChunk& c) {
   parallel_rows(pool, c.rows, 8 * entries / std::max<int64_t>(c.rows, 1) + 1, penalize_row);
 }
 
-void mask(ov_pool* pool, const LogitChunk& c) {
+void mask(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch) {
   const ov_sampling& s = *c.sampling;
-  if (!s.mask_row) return;
-  parallel_rows(pool, c.rows, c.vocab, [&](int64_t i, int) {
+  if (!s.mask_row && !s.matchers) return;
+  parallel_rows(pool, c.rows, c.vocab, [&](int64_t i, int worker) {
+    if (masks_when_drawn(c, i)) return;
     const uint32_t* bits = mask_of(c, i);
-    if (!bits || masks_when_drawn(c, i)) return;
+    if (void* const matcher = matcher_of(c, i))
+      bits = ask_matcher(c, i, matcher, Workspace(scratch.worker(worker), c.vocab));
+    if (!bits) return;
     float* x = c.logits.f32(i);
     const SomeIds allowed{bits};
     for (int32_t id = 0; id < c.vocab; id += kLanes) {

@@ -67,8 +67,8 @@ class SamplerScratch {
 // Biases and bans, then repetition, frequency and presence penalties.
 void penalize(ov_pool* pool, const LogitChunk& chunk);
 
-// -inf where a row's mask bit is 0.
-void mask(ov_pool* pool, const LogitChunk& chunk);
+// -inf where a row's mask bit is 0, or its matcher refuses; only of rows where sample() does not look at masks by itself.
+void mask(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
 
 // The caller's hook, if there is one, on this thread.
 void call_logits_hook(const LogitChunk& chunk);

@@ -14,4 +14,8 @@ from octavo.structured_output.request_grammars import RequestGrammars
 
 def make_structured_output(config: EngineConfig) -> StructuredOutputManager:
     """The grammars of an engine. Nothing is loaded before a request wants one."""
-    return RequestGrammars(open_grammar_backend)
+    # the native sampler, in this process
+    asks_matchers = (
+        config.device.device == "cpu" and config.parallel.distributed_executor_backend == "uni"
+    )
+    return RequestGrammars(open_grammar_backend, asks_matchers=asks_matchers)

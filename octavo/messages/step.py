@@ -46,6 +46,20 @@ class SchedulerOutput(msgspec.Struct, array_like=True):
     grammar_request_ids: list[str] = []
 
 
+class GrammarMasks(msgspec.Struct):
+    """What the grammars of a step allow, per request in the order in which they were named.
+
+    A matcher is asked by the sampler, in the same process: `matcher_calls` are the addresses of
+    `ov_matcher_calls` (csrc/include/octavo.h). Requests without one have a mask.
+    """
+
+    words: (
+        memoryview  # uint32 [requests without a matcher, ceil(vocab_size / 32)]: a bit is allowed
+    )
+    matchers: list[int]  # addresses; 0: none
+    matcher_calls: tuple[int, int] = (0, 0)
+
+
 class PendingMasks(Protocol):
     """Tokens that grammars allow, while they are being found."""
 
@@ -53,10 +67,8 @@ class PendingMasks(Protocol):
         """The processors are needed until the result is: nothing further is begun."""
         ...
 
-    def result(self) -> memoryview:
-        """Waits for them: uint32 words of bits [requests, ceil(vocab_size / 32)], the requests in
-        the order in which they were named; a set bit is allowed, the lowest id in bit 0. Never
-        raises."""
+    def result(self) -> GrammarMasks:
+        """Waits for them. Never raises."""
         ...
 
 

@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 5
+ABI_VERSION = 6
 
 
 class OvKvLayer(Structure):
@@ -149,6 +149,9 @@ class OvSampling(Structure):
         ("masks", c_void_p),
         ("logits_hook", c_void_p),
         ("hook_context", c_void_p),
+        ("matchers", c_void_p),
+        ("matcher_allows", c_void_p),
+        ("matcher_fill", c_void_p),
     ]
 
 

@@ -410,6 +410,11 @@ class _SamplingBinding:
             struct.masks = _address(sampling.masks)
         else:
             struct.mask_row = struct.masks = None
+        if sampling.uses_matchers:
+            struct.matchers = _address(sampling.matchers)
+            struct.matcher_allows, struct.matcher_fill = sampling.matcher_calls
+        else:
+            struct.matchers = None
         return struct, self._bind_output(output)
 
     def _bind_output(self, output: SampleOutputArrays) -> OvSampleOutput:

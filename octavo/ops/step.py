@@ -14,6 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from octavo.messages.step import GrammarMasks
+
 Int32Array = npt.NDArray[np.int32]
 Int64Array = npt.NDArray[np.int64]
 UInt32Array = npt.NDArray[np.uint32]
@@ -109,14 +111,17 @@ class SamplingArrays:
         "bias_offsets",
         "bias_values",
         "frequency_penalty",
-        "grammar_masks",
+        "grammar_rows",
         "logits_hook",
         "mask_row",
         "masks",
+        "matcher_calls",
+        "matchers",
         "min_p",
         "num_logprobs",
+        "num_own_masks",
         "output_index",
-        "own_masks",
+        "own_mask_row",
         "presence_penalty",
         "repetition_penalty",
         "report_ids",
@@ -132,6 +137,7 @@ class SamplingArrays:
         "top_p",
         "uses_bias",
         "uses_masks",
+        "uses_matchers",
         "uses_penalties",
         "uses_report_ids",
         "written_for",
@@ -165,16 +171,38 @@ class SamplingArrays:
         self.uses_masks = False
         self.mask_row: Int32Array = np.full(max_logits, -1, np.int32)
         self.masks: UInt32Array = np.zeros((0, 0), np.uint32)  # [rows, ceil(V / 32)]
-        self.grammar_masks: list[int] = []  # rows of `masks` that a grammar fills later
-        self.own_masks: list[tuple[int, UInt32Array]] = []  # what such rows allow beside it
+        self.own_mask_row: Int32Array = np.full(max_logits, -1, np.int32)  # without grammars
+        self.num_own_masks = 0
+        self.grammar_rows: list[int] = []  # logit rows of which a grammar decides
+        self.uses_matchers = False
+        self.matchers: UInt64Array = np.zeros(max_logits, np.uint64)  # addresses; 0: none
+        self.matcher_calls = (0, 0)  # addresses: is a token allowed; which ones are
         self.logits_hook: LogitsHook | None = None  # called if the network records `logits_hook`
 
-    def add_masks(self, masks: UInt32Array) -> None:
-        """Writes the rows `grammar_masks`, which are in the order of `masks`."""
-        rows = self.grammar_masks
-        self.masks[rows] = masks.reshape(len(rows), -1)
-        for row, allowed in self.own_masks:
-            self.masks[row] &= allowed
+    def set_grammars(self, grammars: GrammarMasks, num_logits: int) -> None:
+        """Sets what the grammars of `grammar_rows` allow, beside the masks rows have anyway."""
+        rows = self.grammar_rows
+        self.mask_row[:num_logits] = self.own_mask_row[:num_logits]
+        self.uses_masks = self.num_own_masks > 0
+        self.uses_matchers = any(grammars.matchers)
+        if self.uses_matchers:
+            self.matchers[:num_logits] = 0
+            self.matchers[rows] = grammars.matchers
+            self.matcher_calls = grammars.matcher_calls
+        if all(grammars.matchers):
+            return
+        masked = [row for row, matcher in zip(rows, grammars.matchers, strict=True) if not matcher]
+        words = np.frombuffer(grammars.words, np.uint32).reshape(len(masked), -1)
+        first, count = self.num_own_masks, self.num_own_masks + len(masked)
+        if count > len(self.masks):
+            self.masks = np.concatenate([self.masks.reshape(-1, words.shape[1])[:first], words])
+        self.masks[first:count] = words
+        self.uses_masks = True
+        for index, row in enumerate(masked, first):
+            own = self.own_mask_row[row]
+            if own >= 0:
+                self.masks[index] &= self.masks[own]
+            self.mask_row[row] = index
 
 
 class SampleOutputArrays:

@@ -180,8 +180,8 @@ class SamplingRows:
             output_index: [L] tokens the request has generated before.
             targets: [L] the prompt token whose log-probability is wanted, or -1: draw one. None:
                 all are draws.
-            grammar_rows: rows that a grammar constrains; `arrays.grammar_masks` says in which
-                masks, in the same order.
+            grammar_rows: rows that a grammar constrains; `arrays.grammar_rows` says which
+                logit rows those are, in the same order.
 
         Returns:
             The most logprobs any row reports; -1: none reports any.
@@ -271,46 +271,29 @@ class SamplingRows:
     def _fill_masks(
         self, arrays: SamplingArrays, rows: Int32Array, grammar_rows: Sequence[int]
     ) -> None:
-        arrays.uses_masks = False
-        arrays.grammar_masks = []
-        arrays.own_masks = []
+        arrays.uses_masks = arrays.uses_matchers = False
+        arrays.grammar_rows = []
+        arrays.num_own_masks = 0
         if not self._row_to_mask and not grammar_rows:
             return
-        if not self._row_to_mask:
-            self._fill_grammar_rows(arrays, rows, grammar_rows)
-            return
         count, num_masks = len(rows), 0
-        arrays.mask_row[:count] = -1
-        row_to_mask: dict[int, int] = {}
-        with_grammar = set(grammar_rows)
-        for index, row in enumerate(self._drawing(arrays, rows)):
+        arrays.own_mask_row[:count] = -1
+        drawing = self._drawing(arrays, rows)
+        for index, row in enumerate(drawing) if self._row_to_mask else ():
             allowed = self._row_to_mask.get(row)
-            if allowed is None and row not in with_grammar:
+            if allowed is None:
                 continue
             if num_masks == len(arrays.masks):
                 arrays.masks = self._grown(arrays.masks, count)
-            if allowed is not None and row in with_grammar:
-                arrays.own_masks.append((num_masks, allowed))
-            elif allowed is not None:
-                arrays.masks[num_masks] = allowed
-            arrays.mask_row[index] = row_to_mask[row] = num_masks
+            arrays.masks[num_masks] = allowed
+            arrays.own_mask_row[index] = num_masks
             num_masks += 1
+        arrays.mask_row[:count] = arrays.own_mask_row[:count]
+        arrays.num_own_masks = num_masks
         arrays.uses_masks = num_masks > 0
-        arrays.grammar_masks = [row_to_mask[row] for row in grammar_rows]
-
-    def _fill_grammar_rows(
-        self, arrays: SamplingArrays, rows: Int32Array, grammar_rows: Sequence[int]
-    ) -> None:
-        """As `_fill_masks`, where grammars alone say what is allowed: masks in their order."""
-        count, num_masks = len(rows), len(grammar_rows)
-        row_to_mask = np.full(len(self._temperature), -1, np.int32)
-        row_to_mask[list(grammar_rows)] = np.arange(num_masks)
-        is_drawn = arrays.target[:count] < 0
-        arrays.mask_row[:count] = np.where(is_drawn, row_to_mask[rows], -1)
-        if num_masks > len(arrays.masks):
-            arrays.masks = self._grown(arrays.masks, count)
-        arrays.uses_masks = True
-        arrays.grammar_masks = list(range(num_masks))
+        if grammar_rows:
+            row_to_index = {row: index for index, row in enumerate(drawing)}
+            arrays.grammar_rows = [row_to_index[row] for row in grammar_rows]
 
     def _fill_report_ids(self, arrays: SamplingArrays, rows: Int32Array) -> None:
         arrays.uses_report_ids = False

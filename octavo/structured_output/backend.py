@@ -25,7 +25,14 @@ class GrammarError(Exception):
 
 
 class Matcher(Protocol):
-    """How far one output has come in its grammar. One thread at a time."""
+    """How far one output has come in its grammar. One thread at a time.
+
+    Attributes:
+        handle: for `GrammarBackend.matcher_calls`; 0 if it cannot be asked in this way.
+    """
+
+    @property
+    def handle(self) -> int: ...
 
     def accept(self, token_id: int) -> None:
         """Takes the next token of the output.
@@ -109,6 +116,11 @@ class GrammarBackend(Protocol):
 
     def check(self, grammar: Grammar) -> None:
         """As `compile`, in half the time, for who needs only the error."""
+        ...
+
+    @property
+    def matcher_calls(self) -> tuple[int, int]:
+        """Addresses of C functions about a matcher's handle, `ov_matcher_calls`."""
         ...
 
     def mask_queue(self) -> MaskQueue:

@@ -17,6 +17,7 @@ import functools
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from octavo.errors import EngineError
 from octavo.messages.grammar import Grammar, Vocabulary
@@ -106,6 +107,7 @@ _FUNCTIONS: dict[str, tuple[object, tuple[object, ...]]] = {
     "llg_matcher_is_stopped": (_BOOL, (_P,)),
     "llg_matcher_compute_mask_into": (_INT, (_P, _P, _SIZE)),
     "llg_matcher_consume_token": (_INT, (_P, _U32)),
+    "llg_matcher_validate_tokens": (_INT, (_P, ctypes.POINTER(_U32), _SIZE)),
     "llg_matcher_reset": (_INT, (_P,)),
 }
 
@@ -197,14 +199,21 @@ class LlguidanceBackend:
         matcher.fill_mask(ctypes.addressof(self._scratch), ctypes.sizeof(self._scratch))
         return LlguidanceGrammar(matcher)
 
+    @property
+    def matcher_calls(self) -> tuple[int, int]:
+        """See `GrammarBackend`."""
+        library = self._library
+        return (
+            _address(library.llg_matcher_validate_tokens),
+            _address(library.llg_matcher_compute_mask_into),
+        )
+
     def mask_queue(self) -> MaskQueue:
         """A thread that makes masks."""
         # the API process, which makes none, does without numpy
         from octavo.structured_output.llguidance_masks import LlguidanceMaskQueue
 
-        function = ctypes.cast(self._library.llg_matcher_compute_mask_into, _P).value
-        assert function is not None
-        return LlguidanceMaskQueue(function)
+        return LlguidanceMaskQueue(_address(self._library.llg_matcher_compute_mask_into))
 
     def check(self, grammar: Grammar) -> None:
         """
@@ -295,6 +304,13 @@ class LlguidanceMatcher:
         """
         if self._library.llg_matcher_is_error(self.handle):
             raise GrammarError(_text(self._library.llg_matcher_get_error(self.handle)))
+
+
+def _address(function: Any) -> int:
+    """Of a C function."""
+    address = ctypes.cast(function, _P).value
+    assert address is not None
+    return address
 
 
 def _text(message: bytes | None) -> str:

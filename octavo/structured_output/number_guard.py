@@ -85,13 +85,20 @@ class NumberGuard:
                 self._is_text = byte == _QUOTE
                 self._is_exponent = byte in b"eE" or (self._is_exponent and byte in b"+-")
 
+    @property
+    def narrows(self) -> bool:
+        """True if some token may have too many digits now."""
+        return not self._is_text and self._num_left < _MOST_LEADING
+
+    @property
+    def _num_left(self) -> int:
+        limit = MAX_EXPONENT_DIGITS if self._is_exponent else MAX_DIGITS
+        return max(limit - self._num_digits, 0)
+
     def narrow(self, mask: Words) -> None:
         """Takes tokens with too many digits out of a mask, unless nothing else would be left."""
-        if self._is_text:
-            return
-        limit = MAX_EXPONENT_DIGITS if self._is_exponent else MAX_DIGITS
-        left = max(limit - self._num_digits, 0)
-        if left < _MOST_LEADING:
+        if self.narrows:
+            left = self._num_left
             narrowed = mask & self._tokens.without_more_than(left)
             if narrowed.any():
                 mask[:] = narrowed

@@ -49,6 +49,11 @@ class ReasoningGate:
             for mark in marks.begin:
                 self._begin_ids += tokens.ids_of(mark.encode())
 
+    @property
+    def widens(self) -> bool:
+        """True if more is allowed now than the grammar allows."""
+        return self.is_open or self._is_first
+
     def takes(self, token_id: int) -> bool:
         """Takes the next token of the output; True if it is none of the grammar's.
 

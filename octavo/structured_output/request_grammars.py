@@ -2,9 +2,10 @@
 
 A request's matcher moves with the tokens that count, so it is right after preemption, after a
 failed step and with several steps on their way (the scheduler holds back who must see its last
-token). As soon as it has moved, a thread of its own begins to fill its next mask: beside what the
-core does between two steps, when all compute threads but one have nothing to do, and beside the
-forward pass.
+token). A sampler in the same process asks it about the token that was drawn, and for a mask only if
+it refuses that. Elsewhere, and where more than the grammar decides, a thread of its own begins to
+fill the next mask as soon as the matcher has moved: beside what the core does between two steps,
+when all compute threads but one have nothing to do.
 
 Made by: `octavo/launch`. Used by: `octavo/core`. Uses: `compiler.py`, `number_guard.py`,
 `reasoning_gate.py`.
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.grammar import Vocabulary
+from octavo.messages.step import GrammarMasks
 from octavo.structured_output.backend import (
     GrammarBackend,
     GrammarError,
@@ -44,8 +46,8 @@ class _Constrained:
     """One request."""
 
     __slots__ = (
-        "error", "gate", "guard", "is_begun", "is_request_error", "job", "mask", "matcher", "row",
-        "since_s",
+        "error", "gate", "guard", "is_asked", "is_begun", "is_request_error", "job", "mask",
+        "matcher", "row", "since_s",
     )  # fmt: skip
 
     def __init__(
@@ -58,9 +60,15 @@ class _Constrained:
         self.matcher: Matcher | None = None  # once compiled
         self.mask: MaskRow | None = None  # once one is wanted
         self.is_begun = False  # the mask, for the matcher as it is
+        self.is_asked = False  # the matcher, by a step that may be running
         self.guard: NumberGuard | None = None
         self.error: str | None = None  # why there is no right mask, or no matcher
         self.is_request_error = True  # `error` is the client's to mend
+
+    @property
+    def handle(self) -> int:
+        """Of its matcher; 0: it has none that can be asked."""
+        return 0 if self.matcher is None else self.matcher.handle
 
 
 class RequestGrammars:
@@ -68,6 +76,7 @@ class RequestGrammars:
 
     Args:
         make_backend: opens the library with a vocabulary; called in the background.
+        asks_matchers: the sampler is in this process and knows `ov_matcher_calls`.
         compile_budget_s: most seconds a request waits for its grammar, once the library is open.
         clock: seconds.
     """
@@ -76,10 +85,13 @@ class RequestGrammars:
         self,
         make_backend: Callable[[Vocabulary], GrammarBackend],
         *,
+        asks_matchers: bool = False,
         compile_budget_s: float = COMPILE_BUDGET_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._compiler = GrammarCompiler(make_backend)
+        self._asks_matchers = asks_matchers
+        self._matcher_calls = (0, 0)
         self._budget_s = compile_budget_s
         self._clock = clock
         self._tokens: TokenTexts | None = None
@@ -181,15 +193,33 @@ class RequestGrammars:
 
     def begin_masks(self) -> None:
         """Begins to fill the masks of requests that have moved."""
-        self._begin([request for request in self._moved if not request.is_begun])
+        moved = [request for request in self._moved if not request.is_begun]
         self._moved.clear()
+        self._begin([request for request in moved if not self._is_asked(request)])
 
     def masks(self, request_ids: Sequence[str]) -> StepMasks:
-        """Masks, most of which are being filled since their requests moved."""
+        """Masks, most of which are being filled since their requests moved, or matchers."""
         assert self._rows is not None
         requests = [self._requests[request_id] for request_id in request_ids]
-        self._begin([request for request in requests if not request.is_begun])
-        return StepMasks(requests, self._rows, self._queue)
+        matchers = [self._is_asked(request) and request.handle for request in requests]
+        masked = [
+            request for request, matcher in zip(requests, matchers, strict=True) if not matcher
+        ]
+        if masked:
+            self._begin([request for request in masked if not request.is_begun])
+        if any(matchers) and not self._matcher_calls[0]:
+            self._matcher_calls = self._compiler.backend.matcher_calls
+        for request, matcher in zip(requests, matchers, strict=True):
+            request.is_asked = matcher != 0
+        return StepMasks(requests, masked, self._rows, self._queue, matchers, self._matcher_calls)
+
+    def _is_asked(self, request: _Constrained) -> bool:
+        """By the sampler: nothing but the matcher decides."""
+        return (
+            self._asks_matchers
+            and (request.guard is None or not request.guard.narrows)
+            and (request.gate is None or not request.gate.widens)
+        )
 
     def _begin(self, requests: Sequence[_Constrained]) -> None:
         # inside of reasoning the grammar does not matter
@@ -217,7 +247,7 @@ class RequestGrammars:
         request = self._requests[request_id]
         matcher, guard, gate = request.matcher, request.guard, request.gate
         assert matcher is not None
-        request.is_begun = False
+        request.is_begun = request.is_asked = False
         if request.error is not None:
             return GrammarEnd(request.error, is_request_error=request.is_request_error)
         try:
@@ -246,7 +276,7 @@ class RequestGrammars:
             return
         if request.is_begun:
             self._wait()  # its row may be being written
-        if request.matcher is not None and request.error is None:
+        if request.matcher is not None and request.error is None and not request.is_asked:
             request.job.future.result().learn(request.matcher)
         assert self._rows is not None
         self._rows.give_back(request.row)
@@ -267,29 +297,43 @@ class StepMasks:
     """The masks of a step; see `PendingMasks`.
 
     Args:
+        requests: all; their matchers are kept while the step lives.
+        masked: those that get a mask.
         rows: of all requests.
         queue: None if no mask is being filled.
+        matchers, matcher_calls: see `GrammarMasks`.
     """
 
     def __init__(
-        self, requests: Sequence[_Constrained], rows: MaskRows, queue: MaskQueue | None
+        self,
+        requests: Sequence[_Constrained],
+        masked: Sequence[_Constrained],
+        rows: MaskRows,
+        queue: MaskQueue | None,
+        matchers: list[int],
+        matcher_calls: tuple[int, int],
     ) -> None:
         self._requests = requests
+        self._masked = masked
         self._rows = rows
         self._queue = queue
+        self._matchers = matchers
+        self._matcher_calls = matcher_calls
 
     def pause(self) -> None:
         """See `PendingMasks`."""
-        if self._queue is not None:
+        if self._masked and self._queue is not None:
             self._queue.pause()
 
-    def result(self) -> memoryview:
+    def result(self) -> GrammarMasks:
         """Waits, and completes the masks. A failure is noted at its request, whose mask is then of
         no importance."""
+        if not self._masked:
+            return GrammarMasks(memoryview(b""), self._matchers, self._matcher_calls)
         if self._queue is not None:
             self._queue.wait()
-        rows = self._rows.copy([request.row for request in self._requests])
-        for request, row in zip(self._requests, rows, strict=True):
+        rows = self._rows.copy([request.row for request in self._masked])
+        for request, row in zip(self._masked, rows, strict=True):
             try:
                 if request.is_begun:
                     if request.mask is not None:  # None: it has moved, and was right
@@ -308,7 +352,7 @@ class StepMasks:
                 request.error = f"What the grammar allows could not be computed: {_said(error)}."
                 request.is_request_error = False
                 row[:] = 0xFFFFFFFF
-        return rows.data.cast("B")
+        return GrammarMasks(rows.data.cast("B"), self._matchers, self._matcher_calls)
 
 
 def _said(error: BaseException) -> str:

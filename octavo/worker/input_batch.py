@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from octavo.messages.step import SchedulerOutput
+from octavo.messages.step import GrammarMasks, SchedulerOutput
 from octavo.ops.step import Int32Array, SamplingArrays, StepArrays
 from octavo.sample.sampling_rows import TokenHistory
 from octavo.worker.request_states import RequestStates
@@ -254,7 +254,7 @@ class InputBatch:
         )
         self.histories = states.sampling.histories(self.sampling, rows)
 
-    def set_grammar_masks(self, masks: memoryview) -> None:
-        """What the grammars allow, for the requests that have one: words of bits, in the order in
-        which the scheduler named them. After `prepare`, before sampling."""
-        self.sampling.add_masks(np.frombuffer(masks, np.uint32))
+    def set_grammar_masks(self, masks: GrammarMasks) -> None:
+        """What the grammars allow, for the requests that have one, in the order in which the
+        scheduler named them. After `prepare`, before sampling."""
+        self.sampling.set_grammars(masks, self.step.num_logits)

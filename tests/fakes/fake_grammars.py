@@ -18,6 +18,7 @@ class FakeMatcher:
     length: int
     fails_at: int | None
     accepted: list[int] = field(default_factory=list)
+    handle: int = 0
 
     def fill_mask(self, mask: Any) -> None:
         if self.fails_at == len(self.accepted):
@@ -114,6 +115,10 @@ class FakeBackend:
         self.fails_at = fails_at
         self.made: type[FakeCompiled] = FakeCompiled
         self.queue = FakeMaskQueue()
+
+    @property
+    def matcher_calls(self) -> tuple[int, int]:
+        return (1, 2)
 
     def mask_queue(self) -> FakeMaskQueue:
         return self.queue

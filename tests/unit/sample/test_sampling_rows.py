@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from octavo.messages.step import GrammarMasks
 from octavo.ops.step import SamplingArrays
 from octavo.sample.sampling_rows import SamplingRows
 from octavo.sample.seed import request_seed
@@ -38,7 +39,8 @@ def fill(rows: SamplingRows, *order: int, targets=None, grammar=None) -> tuple[S
         grammar_rows=list(grammar or ()),
     )
     if grammar:
-        arrays.add_masks(np.concatenate(list(grammar.values())))
+        words = memoryview(np.concatenate(list(grammar.values())).tobytes())
+        arrays.set_grammars(GrammarMasks(words, [0] * len(grammar)), len(order))
     return arrays, most
 
 
@@ -97,9 +99,35 @@ def test_masks_of_allowed_ids_and_of_a_grammar_are_joined() -> None:
     grammar = {0: allowed_token_mask([4, 5], VOCAB), 2: allowed_token_mask([6], VOCAB)}
     arrays, _ = fill(rows, 0, 1, 2, grammar=grammar)
     assert arrays.uses_masks
-    assert arrays.mask_row[:3].tolist() == [0, -1, 1]
-    assert arrays.masks[0].tolist() == allowed_token_mask([4], VOCAB).tolist()
-    assert arrays.masks[1].tolist() == allowed_token_mask([6], VOCAB).tolist()
+    of_first, of_second, of_third = arrays.mask_row[:3]
+    assert of_second == -1
+    assert arrays.masks[of_first].tolist() == allowed_token_mask([4], VOCAB).tolist()
+    assert arrays.masks[of_third].tolist() == allowed_token_mask([6], VOCAB).tolist()
+
+
+def test_matchers_stand_at_the_rows_of_their_requests_beside_masks() -> None:
+    own = SamplingParams(allowed_token_ids=[3, 4])
+    rows = rows_with(own, SamplingParams(), own, SamplingParams())
+    arrays = SamplingArrays(16)
+    rows.fill(
+        arrays,
+        np.array([3, 0, 1, 2], np.int32),
+        output_index=np.zeros(4, np.int32),
+        targets=None,
+        grammar_rows=[0, 1, 3],
+    )
+    for repeated in range(2):  # a step that moves on sets grammars again
+        words = memoryview(allowed_token_mask([4, 5], VOCAB).tobytes())
+        arrays.set_grammars(GrammarMasks(words, [0, 70, 80], (7, 8)), 4)
+        assert arrays.matchers[:4].tolist() == [80, 0, 70, 0], repeated
+        assert (arrays.uses_matchers, arrays.matcher_calls) == (True, (7, 8))
+        assert [row >= 0 for row in arrays.mask_row[:4]] == [False, True, False, True]
+        both, alone = arrays.masks[arrays.mask_row[1]], arrays.masks[arrays.mask_row[3]]
+        assert both.tolist() == allowed_token_mask([4], VOCAB).tolist()
+        assert alone.tolist() == allowed_token_mask([3, 4], VOCAB).tolist()
+        arrays.set_grammars(GrammarMasks(memoryview(b""), [60, 70, 80], (7, 8)), 4)
+        assert arrays.matchers[:4].tolist() == [80, 60, 70, 0]
+        assert arrays.masks[arrays.mask_row[1]].tolist() == alone.tolist()
 
 
 def test_prompt_rows_report_and_change_nothing() -> None:

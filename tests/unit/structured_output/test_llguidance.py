@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import threading
 import time
@@ -293,3 +294,22 @@ def test_what_a_grammar_learns_changes_nothing_but_the_time() -> None:
             bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
             assert np.flatnonzero(bits).tolist() == ids
             output.accept(byte)
+
+
+def test_a_token_is_allowed_alone_if_it_is_in_the_mask() -> None:
+    """What the sampler asks first and what it asks for then agree, in every state of an output."""
+    backend = byte_backend()
+    grammar = schema({"type": "array", "items": {"type": "string", "maxLength": 4}})
+    allows_address, fill_address = backend.matcher_calls
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    allows = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, size)(allows_address)
+    fill = ctypes.CFUNCTYPE(ctypes.c_int32, pointer, pointer, size)(fill_address)
+    output = backend.compile(grammar).start()
+    for byte in b'["abcd", "x\\n"]':
+        mask = np.zeros(NUM_WORDS, np.uint32)
+        assert fill(output.handle, mask.ctypes.data, mask.nbytes) == 0
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        for token in range(258):
+            asked = np.array([token], np.uint32)
+            assert allows(output.handle, asked.ctypes.data, 1) == bits[token]
+        output.accept(byte)

@@ -7,7 +7,7 @@ from octavo.config.engine import SchedulerConfig
 from octavo.core.engine_core import EngineCore
 from octavo.messages.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from octavo.messages.grammar import Vocabulary
-from octavo.messages.step import ModelRunnerOutput, PendingMasks, SchedulerOutput
+from octavo.messages.step import GrammarMasks, ModelRunnerOutput, PendingMasks, SchedulerOutput
 from octavo.structured_output.manager import (
     GrammarEnd,
     GrammarFailure,
@@ -23,8 +23,8 @@ class MadeMasks:
     def pause(self) -> None:
         pass
 
-    def result(self) -> memoryview:
-        return memoryview(b"mask")
+    def result(self) -> GrammarMasks:
+        return GrammarMasks(memoryview(b"mask"), [0])
 
 
 class CountingGrammars:
@@ -83,7 +83,7 @@ class MaskTakingExecutor(FakeExecutor):
 
     def __init__(self) -> None:
         super().__init__()
-        self.masks: list[memoryview | None] = []
+        self.masks: list[GrammarMasks | None] = []
 
     def execute_model(
         self, scheduled: SchedulerOutput, grammar_masks: PendingMasks | None = None
@@ -138,7 +138,7 @@ def test_a_grammar_masks_its_rows_and_ends_its_request_with_the_last_token_as_te
     core.add_request(core_request("other", max_tokens=5))
     outputs = run(core)
     assert executor.steps[0].grammar_request_ids == ["g"]
-    assert executor.masks == [memoryview(b"mask")] * 3 + [None] * 2
+    assert executor.masks == [GrammarMasks(memoryview(b"mask"), [0])] * 3 + [None] * 2
     mine = [output for output in outputs if output.request_id == "g"]
     assert [t for o in mine for t in o.new_token_ids] == solo_output([1, 2, 3], 3)
     assert mine[-1].finish_reason is FinishReason.STOP

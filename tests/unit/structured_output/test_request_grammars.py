@@ -47,7 +47,7 @@ class Rig:
             self.grammars.is_ready(name)
 
     def masks(self, *names: str) -> np.ndarray[Any, Any]:
-        masks = self.grammars.masks(names).result()
+        masks = self.grammars.masks(names).result().words
         return np.frombuffer(masks, np.uint32).reshape(len(names), -1)
 
 
@@ -244,7 +244,7 @@ def test_masks_may_be_awaited_after_their_request_has_gone(rig: Rig) -> None:
     rig.add("g")
     masks = rig.grammars.masks(["g"])
     rig.grammars.forget("g")
-    assert len(masks.result()) == 9 * 4
+    assert len(masks.result().words) == 9 * 4
 
 
 def test_masks_of_requests_that_moved_are_begun_together_and_made_once(rig: Rig) -> None:
@@ -272,7 +272,7 @@ def test_rows_of_masks_change_hands_and_move(rig: Rig) -> None:
         rig.add(name, "xxx")
     before = rig.grammars.masks(names)
     rig.add("one more", "xxx")
-    assert np.frombuffer(before.result(), np.uint32)[::9].tolist() == [0xFFFFFFFF] * 8
+    assert np.frombuffer(before.result().words, np.uint32)[::9].tolist() == [0xFFFFFFFF] * 8
     rig.grammars.accept("r0", [1])
     rig.grammars.forget("r1")
     rig.add("late", "xxx")

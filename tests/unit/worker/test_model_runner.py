@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.messages.step import NewRequestData, SchedulerOutput
+from octavo.messages.step import GrammarMasks, NewRequestData, SchedulerOutput
 from octavo.ops.step import SampleOutputArrays
 from octavo.sample.logits_processor import LogitsProcessor, RequestLogitsProcessor
 from octavo.sampling_params import SamplingParams
@@ -256,7 +256,7 @@ def test_masks_of_grammars_go_to_the_rows_of_their_requests(rig: Rig) -> None:
     batch = rig.runner.prepare(scheduled).batch
     assert batch.request_ids == ["b", "a"]
     words = np.arange(2 * (-(-VOCAB_SIZE // 32)), dtype=np.uint32)
-    batch.set_grammar_masks(memoryview(words.tobytes()))
+    batch.set_grammar_masks(GrammarMasks(memoryview(words.tobytes()), [0, 0]))
     of_a, of_b = words.reshape(2, -1)
     rows = batch.sampling.masks[batch.sampling.mask_row[:2]]
     np.testing.assert_array_equal(rows, [of_b, of_a])
@@ -275,7 +275,8 @@ def test_masks_of_grammars_change_in_steps_that_only_move_on() -> None:
         batch = prepared.batch
         masks = {name: np.full(num_words, 7 + number, np.uint32) * ord(name) for name in names}
         if names:
-            batch.set_grammar_masks(memoryview(np.concatenate([*masks.values()]).tobytes()))
+            words = memoryview(np.concatenate([*masks.values()]).tobytes())
+            batch.set_grammar_masks(GrammarMasks(words, [0] * len(names)))
         assert batch.request_ids == ["a", "b"]
         assert batch.sampling.uses_masks == bool(names)
         for row, name in zip(batch.sampling.mask_row[:2], "ab", strict=True):
