@@ -65,6 +65,12 @@ class _Constrained:
         self.error: str | None = None  # why there is no right mask, or no matcher
         self.is_request_error = True  # `error` is the client's to mend
 
+    def note_bug(self, error: Exception) -> None:
+        """There is no right mask, and it is our fault."""
+        logger.error("A mask could not be filled.", exc_info=error)
+        self.error = f"What the grammar allows could not be computed: {_said(error)}."
+        self.is_request_error = False
+
     @property
     def handle(self) -> int:
         """Of its matcher; 0: it has none that can be asked."""
@@ -226,16 +232,24 @@ class RequestGrammars:
         requests = [r for r in requests if r.gate is None or not r.gate.is_open]
         if not requests:
             return
+        begun: list[MaskRow] = []
+        for request in requests:
+            try:
+                begun.append(self._mask_row(request))
+                request.is_begun = True
+            except Exception as error:  # the step and everybody else in it go on
+                request.note_bug(error)
+        if self._queue is not None:
+            self._queue.add(begun)
+
+    def _mask_row(self, request: _Constrained) -> MaskRow:
         if self._queue is None:
             self._queue = self._compiler.backend.mask_queue()
-        for request in requests:
-            if request.mask is None:
-                assert request.matcher is not None, "a mask comes after the compile"
-                assert self._rows is not None
-                words = self._rows.words[request.row]
-                request.mask = self._queue.row(request.matcher, words)
-            request.is_begun = True
-        self._queue.add([request.mask for request in requests if request.mask is not None])
+        if request.mask is None:
+            assert request.matcher is not None, "a mask comes after the compile"
+            assert self._rows is not None
+            request.mask = self._queue.row(request.matcher, self._rows.words[request.row])
+        return request.mask
 
     def _wait(self) -> None:
         """For all masks that were begun."""
@@ -346,11 +360,9 @@ class StepMasks:
                 request.error = (
                     f"The request's grammar cannot be followed from here on: {error}. Simplify it."
                 )
-                row[:] = 0xFFFFFFFF
             except Exception as error:  # the step and everybody else in it go on
-                logger.exception("A mask could not be filled.")
-                request.error = f"What the grammar allows could not be computed: {_said(error)}."
-                request.is_request_error = False
+                request.note_bug(error)
+            if request.error is not None:
                 row[:] = 0xFFFFFFFF
         return GrammarMasks(rows.data.cast("B"), self._matchers, self._matcher_calls)
 

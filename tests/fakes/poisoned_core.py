@@ -8,8 +8,10 @@ it.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
+from collections.abc import Sequence
 
 import msgspec
 
@@ -26,16 +28,19 @@ from octavo.structured_output.backend import (
     CompiledGrammar,
     GrammarBackend,
     GrammarError,
+    MaskQueue,
+    MaskRow,
     Matcher,
 )
 from octavo.structured_output.manager import StructuredOutputManager
+from octavo.structured_output.mask_rows import Words
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.transport.child import child_args
 
 TARGET = "tests.fakes.poisoned_core:main"
 GRAMMAR_FAULTS = (
-    "compile-slow", "compile-bug", "compile-error", "start-bug", "mask-bug", "mask-error",
-    "accept-bug", "accept-error", "end-bug",
+    "compile-slow", "compile-bug", "compile-error", "start-bug", "row-bug", "mask-bug",
+    "mask-error", "fill-error", "accept-bug", "accept-error", "end-bug",
 )  # fmt: skip
 ADMISSION_FAULTS = ("refuse", "add-bug", "too-long")
 EVENT_FAULT = (77, 77, 77)
@@ -57,9 +62,21 @@ class FaultyMatcher:
         self._fault = fault
         self._num_accepted = 0
 
-    def fill_mask(self, address: int, num_bytes: int) -> None:
+    @property
+    def handle(self) -> int:
+        """The sampler asks the library's matcher, unless masks are what fails."""
+        if self._fault == "fill-error" and self._num_accepted == 2:
+            with contextlib.suppress(GrammarError):
+                self._matcher.accept(0)  # it has failed from now on
+        return 0 if self._fault.startswith(("mask", "row")) else self._matcher.handle
+
+    def row(self, queue: MaskQueue, words: Words) -> FaultyMaskRow:
+        if self._fault == "row-bug":
+            raise _Bug
+        return FaultyMaskRow(queue.row(self._matcher, words), self)
+
+    def look_at_mask(self) -> None:
         self._have("mask")
-        self._matcher.fill_mask(address, num_bytes)
 
     def accept(self, token_id: int) -> None:
         self._have("accept")
@@ -78,6 +95,41 @@ class FaultyMatcher:
             raise GrammarError("as asked")
 
 
+class FaultyMaskRow:
+    """A mask that fails when its matcher says so."""
+
+    def __init__(self, inner: MaskRow, matcher: FaultyMatcher) -> None:
+        self.inner = inner
+        self._matcher = matcher
+
+    def raise_error(self) -> None:
+        self._matcher.look_at_mask()
+        self.inner.raise_error()
+
+
+class FaultyMaskQueue:
+    """The library's queue, which also takes faulty matchers."""
+
+    def __init__(self, queue: MaskQueue) -> None:
+        self._queue = queue
+
+    def row(self, matcher: Matcher, words: Words) -> MaskRow:
+        is_faulty = isinstance(matcher, FaultyMatcher)
+        return matcher.row(self._queue, words) if is_faulty else self._queue.row(matcher, words)
+
+    def add(self, rows: Sequence[MaskRow]) -> None:
+        self._queue.add([row.inner if isinstance(row, FaultyMaskRow) else row for row in rows])
+
+    def pause(self) -> None:
+        self._queue.pause()
+
+    def wait(self) -> None:
+        self._queue.wait()
+
+    def close(self) -> None:
+        self._queue.close()
+
+
 class FaultyGrammar:
     """A compiled grammar with one of the faults."""
 
@@ -89,6 +141,9 @@ class FaultyGrammar:
         if self._fault == "start-bug":
             raise _Bug
         return FaultyMatcher(self._grammar.start(), self._fault)
+
+    def learn(self, ended: Matcher) -> None:
+        pass
 
 
 class FaultyBackend:
@@ -110,6 +165,13 @@ class FaultyBackend:
 
     def check(self, grammar: Grammar) -> None:
         self._backend.check(grammar)
+
+    @property
+    def matcher_calls(self) -> tuple[int, int]:
+        return self._backend.matcher_calls
+
+    def mask_queue(self) -> FaultyMaskQueue:
+        return FaultyMaskQueue(self._backend.mask_queue())
 
 
 class FaultyPublisher:
@@ -139,7 +201,7 @@ def _add_request(core: EngineCore, request: EngineCoreRequest) -> None:
 
 
 def _make_structured_output(config: EngineConfig) -> StructuredOutputManager:
-    return RequestGrammars(FaultyBackend, compile_budget_s=COMPILE_BUDGET_S)
+    return RequestGrammars(FaultyBackend, asks_matchers=True, compile_budget_s=COMPILE_BUDGET_S)
 
 
 def main() -> None:

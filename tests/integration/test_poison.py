@@ -218,6 +218,10 @@ FAILED = {
         "cannot be used: as asked", status=400, structured_outputs=regex("compile-error")
     ),
     "grammar cannot begin": failed("could not be started", structured_outputs=regex("start-bug")),
+    "row of masks fails": failed("could not be computed", structured_outputs=regex("row-bug")),
+    "sampler's mask fails": failed(
+        "left its grammar", status=400, structured_outputs=regex("fill-error")
+    ),
     "mask fails": failed("could not be computed", structured_outputs=regex("mask-bug")),
     "mask is too much work": failed(
         "cannot be followed", status=400, structured_outputs=regex("mask-error")
