@@ -313,7 +313,8 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   const auto chunk = [&] {
     return LogitChunk{
         in0,           rows.chunk_first, rows.chunk_rows,        vocab_size,
-        rows.sampling, rows.out,         rows.step->last_tokens, uses_logit_blocks(rows) ? &logit_blocks : nullptr};
+        rows.sampling, rows.out,         rows.step->last_tokens, uses_logit_blocks(rows) ? &logit_blocks : nullptr,
+        reporting};
   };
   switch (n.op) {
     case OV_OP_EMBED:
@@ -359,7 +360,7 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
     case OV_OP_LOGPROBS:
       // processed: reported by SAMPLE, from the distribution it draws from
       return n.i[0] ? void() : raw_logprobs(pool, chunk(), sampler_scratch, n.i[1] != 0);
-    case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch, reporting);
+    case OV_OP_SAMPLE: return ov::sample(pool, chunk(), sampler_scratch);
     default: __builtin_unreachable();  // check_plan() knows no other
   }
 }

@@ -56,7 +56,8 @@ const uint32_t* mask_of(const LogitChunk& c, int64_t row) {
 
 // Whether a row's mask need not be written to its logits: only the largest logit, or the sum of all weights, is wanted.
 bool masks_when_drawn(const LogitChunk& c, int64_t row) {
-  return !c.sampling->logits_hook && !wants_logprobs(c, row) && !truncates(c, row);
+  const bool reports_processed = c.reporting.mode == LogprobsMode::kProcessed && wants_logprobs(c, row);
+  return !c.sampling->logits_hook && !reports_processed && !truncates(c, row);
 }
 
 // A row's grammar; nullptr: it has none.
@@ -231,12 +232,12 @@ int32_t choose_with_matcher(ov_pool* pool, const LogitChunk& c, int64_t row, voi
   return status_of(d->stats) == kOk ? choose(pool, c, row, *d, index | kSecondDraw, ws, &kept) : chosen;
 }
 
-void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScratch& scratch, Reporting reporting,
-                const Workspace& ws) {
+void sample_row(ov_pool* pool, const LogitChunk& c, int64_t i, const SamplerScratch& scratch, const Workspace& ws) {
   const ov_sampling& s = *c.sampling;
   const int64_t l = c.first + i;
   const float* x = c.logits.f32(i);
   const int32_t target = s.target ? s.target[l] : -1;
+  const Reporting& reporting = c.reporting;
   const bool reports = reporting.mode != LogprobsMode::kNone && wants_logprobs(c, i);
   const bool masks_now = masks_when_drawn(c, i);
   Drawn d{x, block_maxima(c, i), masks_now ? mask_of(c, i) : nullptr, {}};
@@ -363,10 +364,10 @@ void raw_logprobs(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scra
   });
 }
 
-void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch, Reporting reporting) {
-  if (c.rows == 1) return sample_row(pool, c, 0, scratch, reporting, Workspace(scratch.worker(0), c.vocab));
+void sample(ov_pool* pool, const LogitChunk& c, const SamplerScratch& scratch) {
+  if (c.rows == 1) return sample_row(pool, c, 0, scratch, Workspace(scratch.worker(0), c.vocab));
   parallel_rows(pool, c.rows, int64_t{c.vocab} * 2, [&](int64_t i, int worker) {
-    sample_row(nullptr, c, i, scratch, reporting, Workspace(scratch.worker(worker), c.vocab));
+    sample_row(nullptr, c, i, scratch, Workspace(scratch.worker(worker), c.vocab));
   });
 }
 

@@ -31,6 +31,7 @@ struct LogitChunk {
   ov_sample_output* out;
   int32_t* last_tokens;
   const LogitBlocks* blocks;  // of the logits as the head gave them; nullptr: not known
+  Reporting reporting;
 };
 
 // Whether something changes a row's logits (penalties, biases, masks, a hook) before its token is chosen.
@@ -77,6 +78,6 @@ void call_logits_hook(const LogitChunk& chunk);
 void raw_logprobs(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, bool is_logits);
 
 // Picks a token per row (or takes the target), sets last_tokens and status, and completes the log-probabilities.
-void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch, Reporting reporting);
+void sample(ov_pool* pool, const LogitChunk& chunk, const SamplerScratch& scratch);
 
 }  // namespace ov

@@ -12,7 +12,7 @@ import pytest
 from octavo.ops.library import available_isas
 from octavo.ops.step import SampleOutputArrays, SamplingArrays
 from tests.fakes.plan_rig import F32
-from tests.fakes.sampler_rig import INF, draws, normal, run
+from tests.fakes.sampler_rig import INF, draws, log_softmax, normal, run
 
 each_isa = pytest.mark.parametrize("isa", available_isas())
 
@@ -137,6 +137,17 @@ def test_who_looks_at_all_logits_sees_what_is_not_allowed_as_such(isa: str, how:
     assert output.sampled.tolist() == expected.sampled.tolist()
     np.testing.assert_array_equal(output.logprob_values, expected.logprob_values)
     assert matchers.asked == []
+
+
+def test_reported_raw_logprobs_change_no_token_and_are_of_the_model() -> None:
+    logits, matchers = normal(40, 300), Matchers(some_tokens(40, 300, 0.5))
+    plain, _, _ = run(logits, matchers.of(draws(40)))
+    sampling = matchers.of(draws(40))
+    sampling.num_logprobs[:] = 1
+    output, _, _ = run(logits, sampling, logprobs="raw", max_logprobs=1)
+    assert output.sampled.tolist() == plain.sampled.tolist()
+    chosen = [log_softmax(row)[token] for row, token in zip(logits, output.sampled, strict=True)]
+    np.testing.assert_allclose(output.logprob_values[:, 0], chosen, atol=2e-6)
 
 
 def test_a_mask_and_a_matcher_hold_together() -> None:
