@@ -121,6 +121,10 @@ class OvStep(Structure):
     ]
 
 
+class OvMatcherCalls(Structure):
+    _fields_ = [("allows", c_void_p), ("fill", c_void_p)]
+
+
 class OvSampling(Structure):
     _fields_ = [
         ("version", c_uint32),
@@ -150,8 +154,7 @@ class OvSampling(Structure):
         ("logits_hook", c_void_p),
         ("hook_context", c_void_p),
         ("matchers", c_void_p),
-        ("matcher_allows", c_void_p),
-        ("matcher_fill", c_void_p),
+        ("matcher_calls", OvMatcherCalls),
     ]
 
 

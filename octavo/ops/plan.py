@@ -26,6 +26,7 @@ from octavo.ops.abi import (
     OvBuffer,
     OvInstr,
     OvKvLayer,
+    OvMatcherCalls,
     OvOperand,
     OvPlanDesc,
     OvSampleOutput,
@@ -412,7 +413,7 @@ class _SamplingBinding:
             struct.mask_row = struct.masks = None
         if sampling.uses_matchers:
             struct.matchers = _address(sampling.matchers)
-            struct.matcher_allows, struct.matcher_fill = sampling.matcher_calls
+            struct.matcher_calls = OvMatcherCalls(*sampling.matcher_calls)
         else:
             struct.matchers = None
         return struct, self._bind_output(output)

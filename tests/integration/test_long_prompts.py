@@ -40,13 +40,13 @@ def test_a_prefix_hit_of_6000_characters_is_many_times_faster_than_computing_it(
 
 
 def test_no_step_of_a_long_prompt_computes_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight streams decode while a prompt of 1,500 tokens comes: no step keeps them waiting for
+    """Eight streams decode while a prompt of 3,000 tokens comes: no step keeps them waiting for
     half a second. The clock is the time that this thread computes, on one core, so that others
     may hold the machine. `benchmarks/interference.py` measures what clients see."""
     clock = SimpleNamespace(**{**vars(time), "monotonic": time.thread_time})
     monkeypatch.setattr("octavo.core.engine_core.time", clock)
     rng = random.Random(4)
-    tokens = [rng.randrange(1000, 40_000) for _ in range(1500)]
+    tokens = [rng.randrange(1000, 40_000) for _ in range(3000)]
     decode = SamplingParams(temperature=0.0, max_tokens=400, ignore_eos=True)
     with SteppingEngine(cpu_threads=1) as engine:
         streams = [engine.add([1000 + number], decode)[0] for number in range(8)]
