@@ -195,13 +195,14 @@ class SamplingArrays:
         words = np.frombuffer(grammars.words, np.uint32).reshape(len(masked), -1)
         first, count = self.num_own_masks, self.num_own_masks + len(masked)
         if count > len(self.masks):
-            self.masks = np.concatenate([self.masks.reshape(-1, words.shape[1])[:first], words])
-        self.masks[first:count] = words
+            own = self.masks.reshape(-1, words.shape[1])[:first]
+            self.masks = np.concatenate([own, words])
+        else:
+            self.masks[first:count] = words
         self.uses_masks = True
         for index, row in enumerate(masked, first):
-            own = self.own_mask_row[row]
-            if own >= 0:
-                self.masks[index] &= self.masks[own]
+            if self.own_mask_row[row] >= 0:
+                self.masks[index] &= self.masks[self.own_mask_row[row]]
             self.mask_row[row] = index
 
 

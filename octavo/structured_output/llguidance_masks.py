@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from octavo.ops.call_queue import CallQueue, packed_call
 from octavo.ops.library import load_library
 from octavo.structured_output.backend import MaskRow, Matcher
 from octavo.structured_output.llguidance import LlguidanceMatcher
-from octavo.structured_output.mask_rows import Words
+
+if TYPE_CHECKING:
+    from octavo.structured_output.backend import Words
 
 
 class LlguidanceMaskQueue:

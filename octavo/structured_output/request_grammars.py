@@ -17,6 +17,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from octavo.messages.engine import EngineCoreRequest
 from octavo.messages.grammar import Vocabulary
@@ -30,11 +33,13 @@ from octavo.structured_output.backend import (
 )
 from octavo.structured_output.compiler import CompileJob, GrammarCompiler
 from octavo.structured_output.manager import GrammarEnd, GrammarFailure
-from octavo.structured_output.mask_rows import MaskRows
 from octavo.structured_output.number_guard import DigitTokens, NumberGuard
 from octavo.structured_output.reasoning_gate import ReasoningGate
 from octavo.structured_output.token_texts import TokenTexts
 from octavo.wording import first_line
+
+if TYPE_CHECKING:
+    from octavo.structured_output.backend import Words
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +52,16 @@ class _Constrained:
 
     __slots__ = (
         "error", "gate", "guard", "is_asked", "is_begun", "is_request_error", "job", "mask",
-        "matcher", "row", "since_s",
+        "matcher", "since_s", "words",
     )  # fmt: skip
 
-    def __init__(
-        self, job: CompileJob, since_s: float, gate: ReasoningGate | None, row: int
-    ) -> None:
+    def __init__(self, job: CompileJob, since_s: float, gate: ReasoningGate | None) -> None:
         self.job = job
-        self.row = row  # of its mask
         self.since_s = since_s
         self.gate = gate  # None: there is no reasoning
         self.matcher: Matcher | None = None  # once compiled
-        self.mask: MaskRow | None = None  # once one is wanted
+        self.mask: MaskRow | None = None  # once one is wanted; writes `words`
+        self.words: Words | None = None
         self.is_begun = False  # the mask, for the matcher as it is
         self.is_asked = False  # the matcher, by a step that may be running
         self.guard: NumberGuard | None = None
@@ -70,11 +73,6 @@ class _Constrained:
         logger.error("A mask could not be filled.", exc_info=error)
         self.error = f"What the grammar allows could not be computed: {_said(error)}."
         self.is_request_error = False
-
-    @property
-    def handle(self) -> int:
-        """Of its matcher; 0: it has none that can be asked."""
-        return 0 if self.matcher is None else self.matcher.handle
 
 
 class RequestGrammars:
@@ -102,7 +100,7 @@ class RequestGrammars:
         self._clock = clock
         self._tokens: TokenTexts | None = None
         self._digits: DigitTokens | None = None
-        self._rows: MaskRows | None = None
+        self._num_words = 0
         self._queue: MaskQueue | None = None
         self._moved: list[_Constrained] = []  # took a token, and go on
         self._requests: dict[str, _Constrained] = {}
@@ -113,7 +111,7 @@ class RequestGrammars:
         if self._tokens is None:
             self._tokens = TokenTexts(vocabulary)
             self._digits = DigitTokens(self._tokens)
-            self._rows = MaskRows(-(-vocabulary.vocab_size // 32))
+            self._num_words = -(-vocabulary.vocab_size // 32)
             self._compiler.set_vocabulary(vocabulary)
 
     def add(self, request: EngineCoreRequest) -> None:
@@ -121,17 +119,10 @@ class RequestGrammars:
         if request.grammar is not None:
             job = self._compiler.hold(request.grammar)
             gate, marks = None, request.sampling_params.reasoning
-            assert self._tokens is not None, "the vocabulary comes first"
-            assert self._rows is not None
-            if self._rows.is_full:  # they will lie elsewhere
-                self._wait()
-                for other in self._requests.values():
-                    other.mask = None
             if marks is not None:
+                assert self._tokens is not None, "the vocabulary comes first"
                 gate = ReasoningGate(self._tokens, marks)
-            self._requests[request.request_id] = _Constrained(
-                job, self._clock(), gate, self._rows.take()
-            )
+            self._requests[request.request_id] = _Constrained(job, self._clock(), gate)
             self._compiling.add(request.request_id)
 
     def constrains(self, request_id: str) -> bool:
@@ -199,62 +190,58 @@ class RequestGrammars:
 
     def begin_masks(self) -> None:
         """Begins to fill the masks of requests that have moved."""
-        moved = [request for request in self._moved if not request.is_begun]
+        self._begin([request for request in self._moved if not self._matcher_to_ask(request)])
         self._moved.clear()
-        self._begin([request for request in moved if not self._is_asked(request)])
 
     def masks(self, request_ids: Sequence[str]) -> StepMasks:
         """Masks, most of which are being filled since their requests moved, or matchers."""
-        assert self._rows is not None
         requests = [self._requests[request_id] for request_id in request_ids]
-        matchers = [self._is_asked(request) and request.handle for request in requests]
-        masked = [
-            request for request, matcher in zip(requests, matchers, strict=True) if not matcher
-        ]
-        if masked:
-            self._begin([request for request in masked if not request.is_begun])
-        if any(matchers) and not self._matcher_calls[0]:
-            self._matcher_calls = self._compiler.backend.matcher_calls
+        matchers = [self._matcher_to_ask(request) for request in requests]
+        masked = []
         for request, matcher in zip(requests, matchers, strict=True):
             request.is_asked = matcher != 0
-        return StepMasks(requests, masked, self._rows, self._queue, matchers, self._matcher_calls)
+            if not matcher:
+                masked.append(request)
+        self._begin(masked)
+        if any(matchers) and not any(self._matcher_calls):
+            self._matcher_calls = self._compiler.backend.matcher_calls
+        grammars = GrammarMasks(memoryview(b""), matchers, self._matcher_calls)
+        return StepMasks(requests, masked, self._num_words, self._queue, grammars)
 
-    def _is_asked(self, request: _Constrained) -> bool:
-        """By the sampler: nothing but the matcher decides."""
-        return (
-            self._asks_matchers
-            and (request.guard is None or not request.guard.narrows)
-            and (request.gate is None or not request.gate.widens)
+    def _matcher_to_ask(self, request: _Constrained) -> int:
+        """By the sampler; 0: it needs a mask, as more than the matcher decides."""
+        is_alone = (request.guard is None or not request.guard.narrows) and (
+            request.gate is None or not request.gate.widens
         )
+        if not (self._asks_matchers and is_alone):
+            return 0
+        assert request.matcher is not None, "it comes after the compile"
+        return request.matcher.handle
 
     def _begin(self, requests: Sequence[_Constrained]) -> None:
-        # inside of reasoning the grammar does not matter
-        requests = [r for r in requests if r.gate is None or not r.gate.is_open]
-        if not requests:
-            return
+        """Begins their masks, unless they have been begun or reasoning is open, inside of which the
+        grammar does not matter."""
         begun: list[MaskRow] = []
         for request in requests:
+            if request.is_begun or (request.gate is not None and request.gate.is_open):
+                continue
             try:
-                begun.append(self._mask_row(request))
+                begun.append(self._mask(request))
                 request.is_begun = True
             except Exception as error:  # the step and everybody else in it go on
                 request.note_bug(error)
-        if self._queue is not None:
+        if begun:
+            assert self._queue is not None
             self._queue.add(begun)
 
-    def _mask_row(self, request: _Constrained) -> MaskRow:
+    def _mask(self, request: _Constrained) -> MaskRow:
         if self._queue is None:
             self._queue = self._compiler.backend.mask_queue()
         if request.mask is None:
-            assert request.matcher is not None, "a mask comes after the compile"
-            assert self._rows is not None
-            request.mask = self._queue.row(request.matcher, self._rows.words[request.row])
+            assert request.matcher is not None, "it comes after the compile"
+            request.words = np.empty(self._num_words, np.uint32)
+            request.mask = self._queue.row(request.matcher, request.words)
         return request.mask
-
-    def _wait(self) -> None:
-        """For all masks that were begun."""
-        if self._queue is not None:
-            self._queue.wait()
 
     def accept(self, request_id: str, token_ids: Sequence[int]) -> GrammarEnd | None:
         """Advances a request; not None if its output is complete or wrong."""
@@ -288,12 +275,9 @@ class RequestGrammars:
         request = self._requests.pop(request_id, None)
         if request is None:
             return
-        if request.is_begun:
-            self._wait()  # its row may be being written
-        if request.matcher is not None and request.error is None and not request.is_asked:
+        is_in_use = request.is_asked or request.is_begun  # by a step that will not be taken
+        if request.matcher is not None and request.error is None and not is_in_use:
             request.job.future.result().learn(request.matcher)
-        assert self._rows is not None
-        self._rows.give_back(request.row)
         self._compiling.discard(request_id)
         self._compiler.release(request.job)
         if request in self._moved:
@@ -313,26 +297,23 @@ class StepMasks:
     Args:
         requests: all; their matchers are kept while the step lives.
         masked: those that get a mask.
-        rows: of all requests.
         queue: None if no mask is being filled.
-        matchers, matcher_calls: see `GrammarMasks`.
+        grammars: the result but for the masks.
     """
 
     def __init__(
         self,
         requests: Sequence[_Constrained],
         masked: Sequence[_Constrained],
-        rows: MaskRows,
+        num_words: int,
         queue: MaskQueue | None,
-        matchers: list[int],
-        matcher_calls: tuple[int, int],
+        grammars: GrammarMasks,
     ) -> None:
         self._requests = requests
         self._masked = masked
-        self._rows = rows
+        self._num_words = num_words
         self._queue = queue
-        self._matchers = matchers
-        self._matcher_calls = matcher_calls
+        self._grammars = grammars
 
     def pause(self) -> None:
         """See `PendingMasks`."""
@@ -342,16 +323,14 @@ class StepMasks:
     def result(self) -> GrammarMasks:
         """Waits, and completes the masks. A failure is noted at its request, whose mask is then of
         no importance."""
-        if not self._masked:
-            return GrammarMasks(memoryview(b""), self._matchers, self._matcher_calls)
-        if self._queue is not None:
+        if self._masked and self._queue is not None:
             self._queue.wait()
-        rows = self._rows.copy([request.row for request in self._masked])
+        rows = np.empty((len(self._masked), self._num_words), np.uint32)
         for request, row in zip(self._masked, rows, strict=True):
             try:
-                if request.is_begun:
-                    if request.mask is not None:  # None: it has moved, and was right
-                        request.mask.raise_error()
+                if request.is_begun and request.mask is not None and request.words is not None:
+                    request.mask.raise_error()
+                    row[:] = request.words
                     if request.guard is not None:
                         request.guard.narrow(row)
                 if request.gate is not None:
@@ -364,7 +343,8 @@ class StepMasks:
                 request.note_bug(error)
             if request.error is not None:
                 row[:] = 0xFFFFFFFF
-        return GrammarMasks(rows.data.cast("B"), self._matchers, self._matcher_calls)
+        self._grammars.words = rows.data.cast("B") if len(rows) else memoryview(b"")
+        return self._grammars
 
 
 def _said(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -33,7 +34,6 @@ from octavo.structured_output.backend import (
     Matcher,
 )
 from octavo.structured_output.manager import StructuredOutputManager
-from octavo.structured_output.mask_rows import Words
 from octavo.structured_output.request_grammars import RequestGrammars
 from octavo.transport.child import child_args
 
@@ -70,7 +70,7 @@ class FaultyMatcher:
                 self._matcher.accept(0)  # it has failed from now on
         return 0 if self._fault.startswith(("mask", "row")) else self._matcher.handle
 
-    def row(self, queue: MaskQueue, words: Words) -> FaultyMaskRow:
+    def row(self, queue: MaskQueue, words: Any) -> FaultyMaskRow:
         if self._fault == "row-bug":
             raise _Bug
         return FaultyMaskRow(queue.row(self._matcher, words), self)
@@ -113,7 +113,7 @@ class FaultyMaskQueue:
     def __init__(self, queue: MaskQueue) -> None:
         self._queue = queue
 
-    def row(self, matcher: Matcher, words: Words) -> MaskRow:
+    def row(self, matcher: Matcher, words: Any) -> MaskRow:
         is_faulty = isinstance(matcher, FaultyMatcher)
         return matcher.row(self._queue, words) if is_faulty else self._queue.row(matcher, words)
 

@@ -200,7 +200,7 @@ REFUSED = {
         "Internal server error", status=500, vllm_xargs={"poison": "check-bug"}
     ),
     "queue full": Poison(
-        completion(n=101), 503, "max_num_queued_reqs=100", headers={"retry-after": "1"}
+        completion(n=100), 503, "max_num_queued_reqs=100", headers={"retry-after": "1"}
     ),
 }
 

@@ -23,11 +23,14 @@ LIMIT_S = 5
 
 
 class Rig:
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, asks_matchers: bool = False, **options: Any) -> None:
         self.backend = FakeBackend(**options)
         self.now_s = 0.0
         self.grammars = RequestGrammars(
-            lambda vocabulary: self.backend, compile_budget_s=2, clock=lambda: self.now_s
+            lambda vocabulary: self.backend,
+            asks_matchers=asks_matchers,
+            compile_budget_s=2,
+            clock=lambda: self.now_s,
         )
         self.grammars.set_vocabulary(byte_vocabulary())
 
@@ -266,18 +269,51 @@ def test_masks_of_requests_that_moved_are_begun_together_and_made_once(rig: Rig)
     assert rig.backend.queue.sizes == [2, 2, 1], "none for who has ended"
 
 
-def test_rows_of_masks_change_hands_and_move(rig: Rig) -> None:
-    names = [f"r{number}" for number in range(8)]
-    for name in names:
-        rig.add(name, "xxx")
-    before = rig.grammars.masks(names)
-    rig.add("one more", "xxx")
-    assert np.frombuffer(before.result().words, np.uint32)[::9].tolist() == [0xFFFFFFFF] * 8
-    rig.grammars.accept("r0", [1])
-    rig.grammars.forget("r1")
-    rig.add("late", "xxx")
-    expected = [[0xFFFFFFFF, *[0] * 8]] * 3
-    assert rig.masks("late", "r0", "one more").tolist() == expected
+def test_a_sampler_that_can_ask_gets_matchers_and_masks_only_where_more_decides() -> None:
+    rig = Rig(asks_matchers=True)
+    rig.add("plain", "x" * 100, "json")
+    rig.add("thinks", "xx", reasoning=MARKS)
+    rig.add("numbers", "x" * 100, "json")
+    for number, name in enumerate(("plain", "thinks", "numbers"), 1):
+        matcher = rig.grammars._requests[name].matcher
+        assert isinstance(matcher, FakeMatcher)
+        matcher.handle = number
+    guard = rig.grammars._requests["numbers"].guard
+    assert guard is not None
+    for _ in range(15):
+        guard.accept(ord("7"))
+    step = rig.grammars.masks(["plain", "thinks", "numbers"])
+    found = step.result()
+    assert found.matchers == [1, 0, 0]
+    assert found.matcher_calls == rig.backend.matcher_calls
+    masks = np.frombuffer(found.words, np.uint32).reshape(2, -1).tolist()
+    assert masks == [NONE_BUT_END, [0xFFFFFFFF, *[0] * 8]]
+    assert rig.backend.queue.sizes == [1], "inside of reasoning nothing is asked"
+    rig.grammars.accept("plain", [1])
+    rig.grammars.begin_masks()
+    assert rig.backend.queue.sizes == [1], "nobody waits for a mask that may not be wanted"
+    assert rig.grammars.masks(["plain"]).result().words.nbytes == 0
+    rig.grammars.close()
+
+
+def test_a_matcher_that_a_step_may_still_ask_teaches_nothing() -> None:
+    rig = Rig(asks_matchers=True)
+    for name in ("aborted", "ended"):
+        rig.add(name, "xx")
+        matcher = rig.grammars._requests[name].matcher
+        assert isinstance(matcher, FakeMatcher)
+        matcher.handle = 7
+    compiled = rig.grammars._requests["ended"].job.future.result()
+    assert isinstance(compiled, FakeCompiled)
+    ended = rig.grammars._requests["ended"].matcher
+    step = rig.grammars.masks(["aborted", "ended"])
+    rig.grammars.forget("aborted")  # while the step computes
+    assert compiled.learned == []
+    assert step.result().matchers == [7, 7]
+    rig.grammars.accept("ended", [1])
+    rig.grammars.forget("ended")
+    assert compiled.learned == [ended]
+    rig.grammars.close()
 
 
 def test_a_grammar_learns_from_outputs_that_ended_well(rig: Rig) -> None:
