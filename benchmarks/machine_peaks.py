@@ -13,10 +13,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-NAMES = (
-    "int8_gops", "bf16_gops", "f32_gops", "tile_int8_gops", "tile_bf16_gops", "read_gbs",
-)  # fmt: skip
-
 
 class Peaks:
     """Limits of some threads together.
@@ -35,7 +31,7 @@ class Peaks:
         the CPU does not have it.
 
         Args:
-            name: of `NAMES`.
+            name: int8_gops, bf16_gops, f32_gops, tile_int8_gops, tile_bf16_gops or read_gbs.
         """
         rate: float = self._library.peak_rate(name.encode(), self._num_threads, self._num_bytes)
         return rate

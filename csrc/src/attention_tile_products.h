@@ -15,21 +15,8 @@ namespace ov {
 
 inline constexpr int kTileDims = 32;  // of a step over K, of a block of outputs
 
-// Registers: 0-3 sums (vector tile * 2 + column tile), 4 and 5 queries or weights, 6 and 7 K or V.
-// Where queries stay in registers: 0 and 2 sums, 1 and 4 queries of the first tile, 3 and 5 those of the second.
-inline TileConfig attention_shapes(int vectors) {
-  TileConfig c;
-  const int first = vectors > 16 ? (vectors + 1) / 2 : vectors, second = vectors > first ? vectors - first : 1;
-  for (int i = 0; i < 2; ++i) {
-    c.set(i, first, 64);
-    c.set(2 + i, second, 64);
-    c.set(6 + i, 16, 64);
-  }
-  c.set(4, first, 64);
-  c.set(5, second, 64);
-  return c;
-}
-
+// Registers are those of two_by_two(): vectors are rows, K or V columns. Where queries stay in registers: 0 and 2 sums, 1 and
+// 4 queries of the first tile, 3 and 5 those of the second.
 // `steps` products of rows of A (64 bytes per step) with two operands of B -> two column tiles of sums.
 struct TileProduct {
   const char* a;

@@ -230,7 +230,7 @@ class TilePipeline {
   OV_ALWAYS_INLINE void each_part(int vectors, F&& f) {
     for (int m = 0; m < vectors; m += kTileVectors) {
       const int count = vectors - m < kTileVectors ? vectors - m : kTileVectors;
-      if (count != shaped_) registers_.load(attention_shapes(shaped_ = count));
+      if (count != shaped_) registers_.load(two_by_two(shaped_ = count));
       const int half = count > 16 ? (count + 1) / 2 : count;
       count > 16 ? f(m, half, std::integral_constant<int, 2>{}) : f(m, half, std::integral_constant<int, 1>{});
     }
@@ -243,7 +243,7 @@ class TilePipeline {
   const bool is_single_;
   const int capacity_;
   int shaped_ = kTileVectors;
-  TileShapes registers_{attention_shapes(kTileVectors)};
+  TileShapes registers_{two_by_two(kTileVectors)};
   Stage stages_[kStages];
   TilesPartition<Cache> partitions_[kStages];
   SoftmaxSlices<Cache> slices_;

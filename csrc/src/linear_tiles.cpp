@@ -18,22 +18,6 @@ namespace ov {
 
 namespace {
 
-constexpr int64_t kRegisterRows = 16;
-
-// Registers: 0-3 sums (row tile * 2 + column tile), 4 and 5 activations, 6 and 7 weights.
-TileConfig shapes(int64_t rows) {
-  TileConfig c;
-  const int64_t first = rows > kRegisterRows ? (rows + 1) / 2 : rows, second = rows > first ? rows - first : 1;
-  for (int i = 0; i < 2; ++i) {
-    c.set(i, first, 64);
-    c.set(2 + i, second, 64);
-    c.set(6 + i, 16, 64);
-  }
-  c.set(4, first, 64);
-  c.set(5, second, 64);
-  return c;
-}
-
 // Shapes of the registers follow the rows of a part.
 class Registers {
  public:
@@ -42,14 +26,14 @@ class Registers {
   OV_ALWAYS_INLINE void for_parts(int64_t rows, F&& f) {
     for (int64_t first = 0; first < rows; first += kPartRows) {
       const int64_t count = rows - first < kPartRows ? rows - first : kPartRows;
-      if (count != shaped_) registers_.load(shapes(shaped_ = count));
+      if (count != shaped_) registers_.load(two_by_two(shaped_ = count));
       f(first, count);
     }
   }
 
  private:
   int64_t shaped_ = kPartRows;
-  TileShapes registers_{shapes(kPartRows)};
+  TileShapes registers_{two_by_two(kPartRows)};
 };
 
 // Operands of two column tiles: `column` bytes from one to the other, `step` from 32 values of k to the next.

@@ -34,7 +34,7 @@ struct LogitChunk {
   Reporting reporting;
 };
 
-// Whether something changes a row's logits (penalties, biases, masks, a hook) before its token is chosen.
+// Whether something changes a row's logits (penalties, biases, masks, a matcher, a hook) before its token is chosen.
 bool is_changed(const ov_sampling& sampling, int64_t row);
 
 // Whether all rows [first, first + rows) are decided by their largest logit alone, unchanged and unreported.

@@ -27,6 +27,22 @@ struct alignas(64) TileConfig {
   }
 };
 
+constexpr int64_t kRegisterRows = 16;
+
+// Up to 32 rows times two tiles of columns. Registers: 0-3 sums (row tile * 2 + column tile), 4 and 5 rows, 6 and 7 columns.
+inline TileConfig two_by_two(int64_t rows) {
+  TileConfig c;
+  const int64_t first = rows > kRegisterRows ? (rows + 1) / 2 : rows, second = rows > first ? rows - first : 1;
+  for (int i = 0; i < 2; ++i) {
+    c.set(i, first, 64);
+    c.set(2 + i, second, 64);
+    c.set(6 + i, 16, 64);
+  }
+  c.set(4, first, 64);
+  c.set(5, second, 64);
+  return c;
+}
+
 class TileShapes {
  public:
   explicit TileShapes(const TileConfig& config) { load(config); }

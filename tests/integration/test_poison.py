@@ -397,7 +397,7 @@ POISONS: dict[str, Poison] = {
         [{"length": 1}, {"abort": 1}],
     ),
     "failed: reply, streamed": Poison(
-        completion(logit_bias={str(REPLY_FAULT): 100}, stream=True),
+        completion(logit_bias={str(REPLY_FAULT): 100}, stream=True, max_tokens=500),
         500,
         "Internal server error",
         [{"abort": 1}],
