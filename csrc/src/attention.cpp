@@ -132,13 +132,15 @@ void parallel_reads(ov_pool* pool, const AttentionArgs& a, const ov_step& step, 
                          &item};
   const int threads = pool_size(pool);
   for (int t = 0; t < threads; ++t) new (workspace(t).ahead) KvAhead(a, step, order);
-  parallel_runs(pool, items, [&](int64_t i, int worker, bool) {
-    const Workspace ws = workspace(worker);
-    if (reads_few(a.layer->shape, item(i).rows)) {
-      const int64_t run = ((i + 1) * threads - 1) / items;
-      ws.ahead->begin(i, Runs::begin(items, threads, static_cast<int>(run) + 1));
+  parallel_takers(pool, items, [&](Taker& taker) {
+    const Workspace ws = workspace(taker.worker());
+    for (int64_t i; (i = taker.take()) >= 0;) {
+      if (reads_few(a.layer->shape, item(i).rows)) {
+        const int64_t run = ((i + 1) * threads - 1) / items;
+        ws.ahead->begin(i, Runs::begin(items, threads, static_cast<int>(run) + 1));
+      }
+      f(i, ws);
     }
-    f(i, ws);
   });
 }
 

@@ -49,6 +49,19 @@ struct Forms {
   }
 };
 
+// Whether threads take the tiles of a linear two by two, whatever segment they are of.
+bool takes_pairs(const ov_weight* const* w, int num, int64_t rows, bool is_prompt) {
+#if defined(OV_HAS_TILES)
+  if (is_prompt || num == 0 || !linear_int8_takes_pairs(w[0]->kind, rows)) return false;
+  for (int s = 1; s < num; ++s)
+    if (w[s]->kind != w[0]->kind) return false;
+  return true;
+#else
+  (void)w, (void)num, (void)rows, (void)is_prompt;
+  return false;
+#endif
+}
+
 int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads) {
   const bool in_tiles = kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16;
   const int64_t work = rows * w.k * kTileColumns;
@@ -82,6 +95,7 @@ struct Cut {
   int64_t block_rows, row_blocks;
   int64_t step[kMaxSegments], end[kMaxSegments];  // tiles per item; items of a row block up to and with segment s
   int64_t items = 0;                              // of a row block
+  bool of_pairs;                                  // an item is a pair of tiles, of all rows
 
   Cut(const ov_weight* const* w, int num, int64_t rows, bool is_prompt, int threads) : num_segments(num) {
     // nearly equal blocks that begin at multiples of kRowStep
@@ -92,12 +106,14 @@ struct Cut {
     }
     block_rows = round_up(ceil_div(rows, ceil_div(rows, limit)), kRowStep);
     row_blocks = ceil_div(rows, block_rows);
+    of_pairs = takes_pairs(w, num, rows, is_prompt);
     int64_t total_tiles = 0;
     for (int s = 0; s < num; ++s) total_tiles += w[s]->num_tiles;
     for (int s = 0; s < num; ++s) {
       weights[s] = w[s];
-      step[s] =
-          tiles_per_item(*w[s], is_prompt, rows < block_rows ? rows : block_rows, total_tiles * row_blocks, threads);
+      step[s] = of_pairs ? kTileStep
+                         : tiles_per_item(*w[s], is_prompt, rows < block_rows ? rows : block_rows,
+                                          total_tiles * row_blocks, threads);
       items += ceil_div(w[s]->num_tiles, step[s]);
       end[s] = items;
     }
@@ -171,41 +187,87 @@ struct Call {
   const LinearGate* gate;
 };
 
-// Rows of one form. `then`: what runs after them, if that is known.
+// What a call does with rows of one form, cut into items.
+class FormRun {
+ public:
+  // `then`: what runs after them, if that is known.
+  FormRun(const Call& call, const Form& form, const Cut& cut, const Cut& then, int threads)
+      : call_(call), form_(form), cut_(cut), then_(then), threads_(threads) {
+    static std::atomic<uint64_t> calls{0};
+    number_ = calls.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+
+  // On one thread.
+  void run(Taker& taker) const { cut_.of_pairs && !call_.sink ? run_pairs(taker) : run_items(taker); }
+
+ private:
+  void run_items(Taker& taker) const {
+    for (int64_t i; (i = taker.take()) >= 0;) {
+      const int64_t next_item = taker.is_last(i) ? -1 : (i + 1) % cut_.items;
+      LinearBlock b = block(cut_.block_rows * (i / cut_.items));
+      const int s = cut_.locate(i % cut_.items, &b.first_tile);
+      b.segment = &call_.segments[s];
+      const int64_t left = b.segment->weight->num_tiles - b.first_tile;
+      b.tiles = left < cut_.step[s] ? left : cut_.step[s];
+      b.after = after(i, taker);
+      if (next_item >= 0) b.next = &call_.segments[cut_.locate(next_item, &b.next_tile)];
+      call_.sink ? compute_to_sink(b, *call_.sink) : compute(b);
+    }
+  }
+
+  void run_pairs(Taker& taker) const {
+    struct Context {
+      const FormRun& run;
+      Taker& taker;
+    } context{*this, taker};
+    const TilePairs pairs{[](void* c, TilePair* pair) {
+                            const auto& [run, from] = *static_cast<Context*>(c);
+                            const int64_t i = from.take();
+                            if (i < 0) return false;
+                            pair->segment = &run.call_.segments[run.cut_.locate(i, &pair->tile)];
+                            pair->after = run.after(i, from);
+                            return true;
+                          },
+                          &context};
+    LinearBlock b = block(0);
+    b.segment = call_.segments;
+    b.pairs = &pairs;
+    compute(b);
+  }
+
+  // Rows from `skipped` on, of no tiles yet.
+  LinearBlock block(int64_t skipped) const {
+    LinearBlock b = {};
+    b.in = call_.in;
+    b.in_stride = call_.in_stride;
+    b.first_row = form_.first + skipped;
+    b.rows = form_.rows - skipped < cut_.block_rows ? form_.rows - skipped : cut_.block_rows;
+    b.is_prompt = form_.is_prompt;
+    b.gate = call_.gate;
+    b.call = number_;
+    return b;
+  }
+
+  NextTiles after(int64_t item, const Taker& taker) const {
+    if (!taker.is_last(item)) return cut_.tiles_of((item + 1) % cut_.items);
+    if (then_.items == 0) return {};
+    return then_.tiles_of(Runs::begin(then_.items, threads_, taker.worker()));
+  }
+
+  const Call& call_;
+  const Form& form_;
+  const Cut &cut_, &then_;
+  const int threads_;
+  uint64_t number_;
+};
+
 void run_form(const Call& call, const Form& form, const Cut& then) {
   const int threads = call.pool ? pool_size(call.pool) : 1;
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
   const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
-  static std::atomic<uint64_t> calls{0};
-  const uint64_t number = calls.fetch_add(1, std::memory_order_relaxed) + 1;
-  const auto run = [&](int64_t item, int64_t row_block, const NextTiles& after, int64_t next_item) {
-    LinearBlock b;
-    const int s = cut.locate(item, &b.first_tile);
-    b.segment = &call.segments[s];
-    b.in = call.in;
-    b.in_stride = call.in_stride;
-    const int64_t skipped = cut.block_rows * row_block;
-    b.first_row = form.first + skipped;
-    b.rows = form.rows - skipped < cut.block_rows ? form.rows - skipped : cut.block_rows;
-    const int64_t left = b.segment->weight->num_tiles - b.first_tile;
-    b.tiles = left < cut.step[s] ? left : cut.step[s];
-    b.is_prompt = form.is_prompt;
-    b.gate = call.gate;
-    b.after = after;
-    b.call = number;
-    if (next_item >= 0) b.next = &call.segments[cut.locate(next_item, &b.next_tile)];
-    call.sink ? compute_to_sink(b, *call.sink) : compute(b);
-  };
-  parallel_runs(call.pool, cut.items * cut.row_blocks, [&](int64_t i, int thread, bool is_last) {
-    const int64_t next_item = is_last ? -1 : (i + 1) % cut.items;
-    NextTiles after;
-    if (!is_last)
-      after = cut.tiles_of(next_item);
-    else if (then.items > 0)
-      after = then.tiles_of(Runs::begin(then.items, threads, thread));
-    run(i % cut.items, i / cut.items, after, next_item);
-  });
+  const FormRun run(call, form, cut, then, threads);
+  parallel_takers(call.pool, cut.items * cut.row_blocks, [&](Taker& taker) { run.run(taker); });
 }
 
 }  // namespace

@@ -9,6 +9,19 @@
 
 namespace ov {
 
+// Two column tiles side by side, the second of which may be past a weight's last.
+struct TilePair {
+  const LinearSegment* segment;
+  int64_t tile;     // the first
+  NextTiles after;  // what this thread most likely reads after them
+};
+
+// Pairs of tiles of a linear that a thread takes while it walks.
+struct TilePairs {
+  bool (*take)(void* context, TilePair* pair);  // false: none is left
+  void* context;
+};
+
 struct LinearBlock {
   const LinearSegment* segment;
   const char* in;  // row 0 of the whole input, prepared
@@ -21,6 +34,7 @@ struct LinearBlock {
   const LinearSegment* next = nullptr;  // of the block that this thread most likely takes after it, or nullptr
   int64_t next_tile = 0;                // its first tile
   uint64_t call = 0;                    // blocks of a number above 0 read the same rows
+  const TilePairs* pairs = nullptr;     // of segments like this one, instead of its tiles (linear_int8_takes_pairs)
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,
@@ -63,6 +77,8 @@ void linear_expanded_tiles(const LinearBlock& block);  // quantised, of prompt t
 // The bits of linear_int8 sooner, where linear_int8_in_tiles says so of a weight's kind and the rows of a block:
 void linear_int8_tiles(const LinearBlock& block);
 bool linear_int8_in_tiles(int kind, int64_t rows);
+// Whether it goes once over the pairs of tiles, so that a thread takes each when it is ready for it.
+bool linear_int8_takes_pairs(int kind, int64_t rows);
 
 // Stores R rows x C tiles: accumulator, + bias, + residual.
 template <int R, int C>

@@ -95,31 +95,33 @@ class Walk {
 
  public:
   Walk(const LinearBlock& b, int64_t first_row, const Halves& halves, const float* factors)
-      : b_(b),
-        w_(*b.segment->weight),
+      : in_stride_(b.in_stride),
         first_row_(first_row),
         halves_(halves),
         in_{b.in + first_row * b.in_stride, b.in + (first_row + halves.second) * b.in_stride},
         factors_(factors),
-        groups_(w_.k / kGroup) {}
+        groups_(b.segment->weight->k / kGroup) {}
   Walk(const Walk&) = delete;
   Walk& operator=(const Walk&) = delete;
 
-  void run() {
-    const int64_t end = b_.first_tile + b_.tiles;
+  // take(TilePair&): the next pair of columns, or false.
+  template <class Take>
+  void run(Take&& take) {
+    if (!take(opened_)) return;
     clear();
-    open(b_.first_tile);
+    open();
     GroupPair now = pair(0, 0);
     unroll<kSteps>([&](auto s) OV_INLINED { expand<s.value>(now); });
     load_operands<0>(now);
     GroupPair before = {-1, 0, false};
-    for (int64_t tile = b_.first_tile; tile < end; tile += 2) {
+    TilePair at = opened_, multiplied = {};
+    for (bool has_more = true; has_more;) {
       for (int64_t g = 0; g < groups_; g += 2) {
         ask(g);
         const bool is_last = g + 2 >= groups_;
-        if (is_last && tile + 2 < end) open(tile + 2);
+        if (is_last && (has_more = take(opened_))) open();
         const GroupPair next = is_last ? pair(now.number + 1, 0) : pair(now.number + 1, g + 2);
-        const bool has_next = !is_last || tile + 2 < end;
+        const bool has_next = !is_last || has_more;
         unroll<kSteps>([&](auto s) OV_INLINED {
           multiply<s.value, 0>();
           store_before<s.value>(now, before);
@@ -128,30 +130,32 @@ class Walk {
             if (s.value + 1 < kSteps || has_next)
               load_operands<(s.value + 1) % kSteps>(s.value + 1 < kSteps ? now : next);
           });
-          if (s.value == 1 && g == 0 && tile > b_.first_tile) finish(tile - 2);
+          if (s.value == 1 && g == 0 && multiplied.segment) finish(multiplied);
           if (has_next) expand<s.value>(next);
         });
         before = now;
         now = next;
       }
+      multiplied = at;
+      at = opened_;
     }
     store_before<0>(now, before);
     fold_before<0>(now, before, [] {});
     fold_before<1>(now, before, [] {});
-    finish(b_.first_tile + round_up(b_.tiles, 2) - 2);
+    finish(multiplied);
   }
 
  private:
   GroupPair pair(int64_t number, int64_t group) const { return {number, group, group + 1 < groups_}; }
 
-  // The pair of columns that is expanded from here on.
-  void open(int64_t tile) {
+  // `opened_` is expanded from here on.
+  void open() {
+    const ov_weight& w = *opened_.segment->weight;
     // past the weight's last tile it is read again, and not stored
-    step_ = tile + 1 < w_.num_tiles ? w_.tile_bytes : 0;
-    packed_ = tile_codes(w_, tile);
-    for (int c = 0; c < 2; ++c) reader_[c].open(tile_scales(w_, tile) + c * step_);
-    after_ = tile + 2 < b_.first_tile + b_.tiles ? next_tiles(w_, tile + 2) : b_.after;
-    ahead_.emplace(w_, tile, step_, after_);
+    step_ = opened_.tile + 1 < w.num_tiles ? w.tile_bytes : 0;
+    packed_ = tile_codes(w, opened_.tile);
+    for (int c = 0; c < 2; ++c) reader_[c].open(tile_scales(w, opened_.tile) + c * step_);
+    ahead_.emplace(w, opened_.tile, step_, opened_.after);
   }
 
   OV_ALWAYS_INLINE void ask(int64_t g) {
@@ -193,10 +197,10 @@ class Walk {
     const auto& second = codes_[(2 * p.number + 1) & 3][column_of(Step)];
     const char* const in = in_[half_of(Step)] + kGroup * p.group;
     if constexpr (Step != 2) tile_load<6>(first, 64);
-    if constexpr (Step % 2 == 0) tile_load<4>(in, b_.in_stride);
+    if constexpr (Step % 2 == 0) tile_load<4>(in, in_stride_);
     if (!p.is_whole) return;
     if constexpr (Step != 2) tile_load<7>(second, 64);
-    if constexpr (Step % 2 == 0) tile_load<5>(in + kGroup, b_.in_stride);
+    if constexpr (Step % 2 == 0) tile_load<5>(in + kGroup, in_stride_);
   }
 
   // Sums of the first or second group.
@@ -243,8 +247,8 @@ class Walk {
     unroll<kHalfRows>([&](auto r) OV_INLINED { store(kept[r.value], acc[r.value]); });
   }
 
-  // Stores what has been accumulated.
-  void finish(int64_t tile) {
+  // Stores what has been accumulated for a pair of columns.
+  void finish(const TilePair& p) {
     for (int half = 0; half < 2; ++half) {
       const auto rows = [&]<int N>(Index<N>, int64_t i) {
         Lanes sums[N][2];
@@ -252,7 +256,7 @@ class Walk {
           sums[r.value][0] = load(acc_[half][0][i + r.value]);
           sums[r.value][1] = load(acc_[half][1][i + r.value]);
         });
-        store_block(*b_.segment, first_row_ + (half ? halves_.second : 0) + i, tile, sums);
+        store_block(*p.segment, first_row_ + (half ? halves_.second : 0) + i, p.tile, sums);
       };
       // a row of both halves is stored once: it may be added to itself
       int64_t i = half ? halves_.rows - halves_.second : 0;
@@ -266,16 +270,14 @@ class Walk {
   alignas(64) int32_t sums_[kSteps][2][kHalfRows][16];  // step, group; until they are folded, two steps later
   alignas(64) uint8_t codes_[4][2][8][64];              // group, column, quad
   alignas(64) float scales_[8][2][2][16];               // group, column: scale, minimum
-  const LinearBlock& b_;
-  const ov_weight& w_;
-  const int64_t first_row_;
+  const int64_t in_stride_, first_row_;
   const Halves halves_;
   const char* const in_[2];
   const float* const factors_;
   const int64_t groups_;
   int64_t step_ = 0;
   const uint8_t* packed_ = nullptr;
-  NextTiles after_;
+  TilePair opened_;
   ScaleReader<Kind> reader_[2];
   std::optional<TilesAhead<2, T::kGroupBytes, T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes>> ahead_;
 };
@@ -289,8 +291,16 @@ void run(const LinearBlock& b) {
   for_row_parts(b.rows, kPartRows, [&](int64_t skipped, int64_t rows) {
     const Halves halves(rows);
     if (halves.rows != shaped) registers.load(shapes(shaped = halves.rows));
-    Walk<Kind>(b, b.first_row + skipped, halves, factors.part(i)).run();
+    Walk<Kind> walk(b, b.first_row + skipped, halves, factors.part(i));
     ++i;
+    if (b.pairs) return walk.run([&](TilePair& pair) { return b.pairs->take(b.pairs->context, &pair); });
+    const ov_weight& w = *b.segment->weight;
+    walk.run([&, tile = b.first_tile, end = b.first_tile + b.tiles](TilePair& pair) mutable {
+      if (tile >= end) return false;
+      pair = {b.segment, tile, tile + 2 < end ? next_tiles(w, tile + 2) : b.after};
+      tile += 2;
+      return true;
+    });
   });
 }
 
@@ -301,6 +311,8 @@ bool linear_int8_in_tiles(int kind, int64_t rows) {
   visit_quantized(kind, [&]<int Kind>() { takes = !Block<Kind>::kHalves; });
   return takes && rows / ceil_div(rows, kPartRows) >= kFewestRows;
 }
+
+bool linear_int8_takes_pairs(int kind, int64_t rows) { return linear_int8_in_tiles(kind, rows) && rows <= kPartRows; }
 
 void linear_int8_tiles(const LinearBlock& b) {
   visit_quantized(b.segment->weight->kind, [&]<int Kind>() {

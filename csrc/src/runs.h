@@ -10,32 +10,34 @@ namespace ov {
 
 class Runs {
  public:
-  static constexpr int kMaxThreads = 64;
+  static constexpr int kMaxRuns = 64;
 
   // First item of a thread's run; `thread` may be one past the last.
   static int64_t begin(int64_t items, int threads, int thread) { return items * thread / threads; }
 
+  // With more threads than runs some share one.
   void deal(int64_t items, int threads) {
     items_ = items;
-    threads_ = threads;
-    for (int t = 0; t < threads; ++t) next_[t].value.store(begin(items, threads, t), std::memory_order_relaxed);
+    runs_ = threads < kMaxRuns ? threads : kMaxRuns;
+    for (int r = 0; r < runs_; ++r) next_[r].value.store(begin(items, runs_, r), std::memory_order_relaxed);
   }
   // An item that nobody else has; -1: none is left.
   int64_t take(int thread) {
-    int of = thread;
+    const int own = thread % runs_;
+    int of = own;
     do {
-      const int64_t end = begin(items_, threads_, of + 1);
+      const int64_t end = begin(items_, runs_, of + 1);
       if (next_[of].value.load(std::memory_order_relaxed) < end) {
         const int64_t item = next_[of].value.fetch_add(1, std::memory_order_relaxed);
         if (item < end) return item;
       }
-      of = of + 1 < threads_ ? of + 1 : 0;
-    } while (of != thread);
+      of = of + 1 < runs_ ? of + 1 : 0;
+    } while (of != own);
     return -1;
   }
   // The item after it is not this thread's.
   bool is_last(int64_t item, int thread) const {
-    return item + 1 == begin(items_, threads_, thread + 1) || item + 1 == items_;
+    return item + 1 == begin(items_, runs_, thread % runs_ + 1) || item + 1 == items_;
   }
 
  private:
@@ -43,22 +45,36 @@ class Runs {
     std::atomic<int64_t> value;
   };
   int64_t items_ = 0;
-  int threads_ = 1;
-  Counter next_[kMaxThreads];
+  int runs_ = 1;
+  Counter next_[kMaxRuns];
 };
 
-// f(int64_t item, int worker, bool is_last) for each item; is_last: nothing is known of what this worker does then.
+// What a thread takes from, while it is a worker of the pool.
+class Taker {
+ public:
+  Taker(Runs& runs, int worker) : runs_(runs), worker_(worker) {}
+  int worker() const { return worker_; }
+  int64_t take() { return runs_.take(worker_); }  // -1: none is left
+  // nothing is known of what this worker does after the item
+  bool is_last(int64_t item) const { return runs_.is_last(item, worker_); }
+
+ private:
+  Runs& runs_;
+  const int worker_;
+};
+
+// f(Taker&) on each thread that is awake, to take items until none is left.
 template <class F>
-inline void parallel_runs(ov_pool* pool, int64_t items, F&& f) {
+inline void parallel_takers(ov_pool* pool, int64_t items, F&& f) {
   const int threads = pool ? pool_size(pool) : 1;
-  if (threads > Runs::kMaxThreads) return parallel_for(pool, items, [&](int64_t i, int worker) { f(i, worker, true); });
   static thread_local Runs kept;  // of the caller; through the reference all threads share it
   Runs& runs = kept;
   runs.deal(items, threads);
   // one tile of the pool per thread: a counter that all threads share would cost each item a cache miss. Who is awake
   // takes what is left of the others' runs.
   parallel_for(pool, threads < items ? threads : items, [&](int64_t, int worker) {
-    for (int64_t item; (item = runs.take(worker)) >= 0;) f(item, worker, runs.is_last(item, worker));
+    Taker taker(runs, worker);
+    f(taker);
   });
 }
 
