@@ -20,7 +20,7 @@ inline constexpr int kPartition = 256;
 
 struct AttentionArgs {
   View q;    // [T, num_heads * k_dim] f32, rotated
-  View out;  // [T, num_heads * v_dim] f32
+  View out;  // [T, num_heads * v_dim], f32 or, if v_dim is a multiple of 32, prepared (prepare.h)
   const KvLayer* layer;
   const float* sinks;  // [num_heads] or nullptr: one more logit in each head's
                        // denominator

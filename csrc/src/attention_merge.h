@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention_task.h"
+#include "prepare.h"
 #include "vmath.h"
 
 namespace ov {
@@ -31,7 +32,7 @@ inline void fold(const State& total, const State& next, int vectors, int v_pad) 
   }
 }
 
-// Sinks and division by the sum, into the output rows.
+// Sinks and division by the sum, into the output rows. What linears read is prepared from the result in its own place.
 inline void finish(const AttentionArgs& a, const QueryRows& tile, const State& total) {
   const KvShape& s = a.layer->shape;
   const int group = a.num_heads / s.num_kv_heads;
@@ -44,14 +45,17 @@ inline void finish(const AttentionArgs& a, const QueryRows& tile, const State& t
       factor = vexp(before - top);
       sum = fma(sum, factor, vexp(sink - top));
     }
-    const float* o = total.out + int64_t{m} * padded_v(s);
-    float* y = a.out.f32(tile.first_token + m / group) + int64_t{head} * s.v_dim;
+    float* const o = total.out + int64_t{m} * padded_v(s);
+    const int64_t row = tile.first_token + m / group, first = int64_t{head} * s.v_dim;
+    const bool is_prepared = a.out.dtype != OV_F32;
+    float* const y = is_prepared ? o : a.out.f32(row) + first;
     for (int d = 0; d < s.v_dim; d += kLanes) {
       const int n = s.v_dim - d < kLanes ? s.v_dim - d : kLanes;
       Lanes x = load(o + d);
       if (a.sinks) x = x * factor;
       store_part(y + d, x / sum, n);
     }
+    if (is_prepared) prepare_part(a.out, row, first, s.v_dim, o);
   }
 }
 

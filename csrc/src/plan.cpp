@@ -92,7 +92,7 @@ bool ov_plan::allocate() {
         heads_per_kv = std::max(heads_per_kv, n.i[0] / s.num_kv_heads);
         k_dim = std::max(k_dim, s.k_pad);
         v_dim = std::max(v_dim, s.v_dim);
-        if (n.i[3] != OV_F32) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
+        if (n.i[3] != OV_F32 && s.v_dim % 32 != 0) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
         break;
       }
       case OV_OP_ROPE:
@@ -380,7 +380,6 @@ void ov_plan::run_rope_kv(const ov_instr& n, size_t index, const Rows& rows) {
 
 void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
   const View out = view(n.out[0], rows);
-  const bool is_prepared = out.dtype != OV_F32;
   AttentionArgs args{view(n.in[0], rows),
                      out,
                      &kv_layers[static_cast<size_t>(n.i[1])],
@@ -389,13 +388,15 @@ void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
                      n.i[2],
                      n.f[0],
                      n.f[1]};
-  if (is_prepared) {
+  // groups of 32 may not reach over the end of a head, since other threads have other heads
+  const bool is_prepared_after = out.dtype != OV_F32 && args.layer->shape.v_dim % 32 != 0;
+  if (is_prepared_after) {
     args.out.data = reinterpret_cast<char*>(attention_rows);
     args.out.stride = align64(4 * attention_cols);
     args.out.dtype = OV_F32;
   }
   attention(pool, args, *rows.step, attention_scratch);
-  if (is_prepared) prepare_rows(pool, rows.step->num_tokens, args.out.data, args.out.stride, out);
+  if (is_prepared_after) prepare_rows(pool, rows.step->num_tokens, args.out.data, args.out.stride, out);
 }
 
 extern "C" {

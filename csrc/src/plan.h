@@ -63,8 +63,7 @@ struct ov_plan {
   int64_t memory_bytes = 0;
   float* row_scratch = nullptr;  // [workers][row_scratch_cols]
   int64_t row_scratch_cols = 0;
-  float* attention_rows = nullptr;  // [max_tokens][attention_cols], when
-                                    // attention also prepares its output
+  float* attention_rows = nullptr;  // [max_tokens][attention_cols], of layers whose output is prepared after it
   int64_t attention_cols = 0;
   int32_t* token_ids = nullptr;  // [max_tokens]
   ov::AttentionScratch attention_scratch;

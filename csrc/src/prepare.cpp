@@ -33,19 +33,19 @@ static inline void quantize_group(const float* x, float factor, int8_t* q, int32
   store_group(q, to_int(load(x) * f), to_int(load(x + kLanes) * f), sums);
 }
 
-static void prepare_a8(const float* in, int64_t cols, char* out) {
-  const A8Layout l = a8_layout(cols);
-  int8_t* q = reinterpret_cast<int8_t*>(out);
-  float* scale = reinterpret_cast<float*>(out + l.scale);
-  float* sum = reinterpret_cast<float*>(out + l.sum);
-  int32_t* sum16 = reinterpret_cast<int32_t*>(out + l.sum16);
-  const int64_t whole = cols / 32;
+// The groups of `cols` columns, the first of which is group `begin` of a row of layout l.
+static void prepare_a8(const float* in, int64_t cols, const A8Layout& l, int64_t begin, char* out) {
+  int8_t* q = reinterpret_cast<int8_t*>(out) + 32 * begin;
+  float* scale = reinterpret_cast<float*>(out + l.scale) + begin;
+  float* sum = reinterpret_cast<float*>(out + l.sum) + begin;
+  int32_t* sum16 = reinterpret_cast<int32_t*>(out + l.sum16) + 2 * begin;
+  const int64_t whole = cols / 32, groups = ceil_div(cols, 32);
   alignas(64) float tail[32] = {};
-  if (whole < l.groups) memcpy(tail, in + 32 * whole, static_cast<size_t>(cols - 32 * whole) * sizeof(float));
+  if (whole < groups) memcpy(tail, in + 32 * whole, static_cast<size_t>(cols - 32 * whole) * sizeof(float));
   const auto group = [&](int64_t g) { return g < whole ? in + 32 * g : tail; };
   // sixteen groups at a time, so that their divisions are two vector divisions
-  for (int64_t first = 0; first < l.groups; first += kLanes) {
-    const int count = static_cast<int>(l.groups - first < kLanes ? l.groups - first : kLanes);
+  for (int64_t first = 0; first < groups; first += kLanes) {
+    const int count = static_cast<int>(groups - first < kLanes ? groups - first : kLanes);
     alignas(64) float amax[kLanes] = {}, factor[kLanes];
     for (int i = 0; i < count; ++i) amax[i] = group_amax(group(first + i));
     const Lanes m = load(amax);
@@ -73,7 +73,7 @@ static void prepare_bf16(const float* in, int64_t cols, uint16_t* out) {
 
 void prepare_row(int dtype, const float* in, int64_t cols, void* out) {
   if (dtype == OV_A8)
-    prepare_a8(in, cols, static_cast<char*>(out));
+    prepare_a8(in, cols, a8_layout(cols), 0, static_cast<char*>(out));
   else if (dtype == OV_BF16)
     prepare_bf16(in, cols, static_cast<uint16_t*>(out));
   else
@@ -87,6 +87,15 @@ int prepared_type(const View& out, int64_t row) {
 
 void prepare_row(const View& out, int64_t row, const float* in) {
   prepare_row(prepared_type(out, row), in, out.cols, out.row(row));
+}
+
+void prepare_part(const View& out, int64_t row, int64_t first, int64_t cols, const float* in) {
+  char* const at = static_cast<char*>(out.row(row));
+  const int type = prepared_type(out, row);
+  if (type == OV_A8)
+    prepare_a8(in, cols, a8_layout(out.cols), first / 32, at);
+  else
+    prepare_row(type, in, cols, at + first * (type == OV_BF16 ? sizeof(uint16_t) : sizeof(float)));
 }
 
 void prepare_rows(ov_pool* pool, int64_t rows, const void* in, int64_t in_stride, const View& out) {

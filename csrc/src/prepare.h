@@ -33,6 +33,9 @@ int prepared_type(const View& out, int64_t row);
 // Row `row` of a buffer that linears read, in the form of that row.
 void prepare_row(const View& out, int64_t row, const float* in);
 
+// Columns [first, first + cols) of a row, both multiples of 32.
+void prepare_part(const View& out, int64_t row, int64_t first, int64_t cols, const float* in);
+
 // The first `rows` rows of `out` from f32 rows at a stride in bytes, on the pool.
 void prepare_rows(ov_pool* pool, int64_t rows, const void* in, int64_t in_stride, const View& out);
 
