@@ -1,9 +1,11 @@
 #include "linear.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "error.h"
 #include "linear_block.h"
+#include "pause.h"
 #include "pool.h"
 #include "prepare.h"
 #include "runs.h"
@@ -192,16 +194,40 @@ class FormRun {
  public:
   // `then`: what runs after them, if that is known.
   FormRun(const Call& call, const Form& form, const Cut& cut, const Cut& then, int threads)
-      : call_(call), form_(form), cut_(cut), then_(then), threads_(threads) {
+      : call_(call), form_(form), cut_(cut), then_(then), threads_(threads), left_(cut.items * cut.row_blocks) {
     static std::atomic<uint64_t> calls{0};
     number_ = calls.fetch_add(1, std::memory_order_relaxed) + 1;
+    static thread_local SharedRows kept[Runs::kMaxRuns];  // of the caller; all threads share them
+    if (threads == 1 || threads > Runs::kMaxRuns || call.sink || !shares_rows()) return;
+    shared_ = kept;
+    for (int t = 0; t < threads; ++t) shared_[t].reset();
   }
 
-  // On one thread.
-  void run(Taker& taker) const { cut_.of_pairs && !call_.sink ? run_pairs(taker) : run_items(taker); }
+  // On all threads of the pool.
+  void run(ov_pool* pool) {
+    const auto on_thread = [&](Taker& taker) {
+      if (cut_.of_pairs && !call_.sink) return run_pairs(taker);
+      run_items(taker, shared_ ? &shared_[taker.worker()] : nullptr);
+      if (shared_) help();
+    };
+    parallel_takers(pool, cut_.items * cut_.row_blocks, on_thread, shared_ != nullptr);
+  }
 
  private:
-  void run_items(Taker& taker) const {
+  bool is_shared(int kind, int64_t rows) const {
+#if defined(OV_HAS_TILES)
+    return linear_shares_rows(kind, form_.is_prompt, rows);
+#else
+    (void)kind, (void)rows;
+    return false;
+#endif
+  }
+  bool shares_rows() const {
+    const auto is_one = [&](const LinearSegment& s) { return is_shared(s.weight->kind, cut_.block_rows); };
+    return std::any_of(call_.segments, call_.segments + call_.num_segments, is_one);
+  }
+
+  void run_items(Taker& taker, SharedRows* shared) {
     for (int64_t i; (i = taker.take()) >= 0;) {
       const int64_t next_item = taker.is_last(i) ? -1 : (i + 1) % cut_.items;
       LinearBlock b = block(cut_.block_rows * (i / cut_.items));
@@ -211,8 +237,24 @@ class FormRun {
       b.tiles = left < cut_.step[s] ? left : cut_.step[s];
       b.after = after(i, taker);
       if (next_item >= 0) b.next = &call_.segments[cut_.locate(next_item, &b.next_tile)];
+      if (shared && is_shared(b.segment->weight->kind, b.rows)) b.shared = shared;
       call_.sink ? compute_to_sink(b, *call_.sink) : compute(b);
+      if (shared) left_.fetch_sub(1, std::memory_order_relaxed);
     }
+  }
+
+  // Takes rows of what others multiply, until all items are done or nothing has been offered for a while.
+  void help() const {
+#if defined(OV_HAS_TILES)
+    constexpr int kPatience = 1000;  // about as long as the pool spins
+    for (int waited = 0; left_.load(std::memory_order_relaxed) > 0 && waited < kPatience; ++waited) {
+      for (int t = 0; t < threads_; ++t) {
+        shared_[t].want();
+        if (shared_[t].has_parts() && linear_take_rows(shared_[t])) waited = 0;
+      }
+      cpu_pause();
+    }
+#endif
   }
 
   void run_pairs(Taker& taker) const {
@@ -259,6 +301,8 @@ class FormRun {
   const Cut &cut_, &then_;
   const int threads_;
   uint64_t number_;
+  SharedRows* shared_ = nullptr;  // by thread
+  alignas(64) std::atomic<int64_t> left_;  // items that are not done, where rows are shared
 };
 
 void run_form(const Call& call, const Form& form, const Cut& then) {
@@ -266,8 +310,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
   const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
-  const FormRun run(call, form, cut, then, threads);
-  parallel_takers(call.pool, cut.items * cut.row_blocks, [&](Taker& taker) { run.run(taker); });
+  FormRun(call, form, cut, then, threads).run(call.pool);
 }
 
 }  // namespace

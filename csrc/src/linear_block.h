@@ -4,6 +4,7 @@
 
 #include "byte_lanes.h"
 #include "linear.h"
+#include "shared_rows.h"
 #include "tiles.h"
 #include "tiles_ahead.h"
 
@@ -35,6 +36,9 @@ struct LinearBlock {
   int64_t next_tile = 0;                // its first tile
   uint64_t call = 0;                    // blocks of a number above 0 read the same rows
   const TilePairs* pairs = nullptr;     // of segments like this one, instead of its tiles (linear_int8_takes_pairs)
+  SharedRows* shared = nullptr;         // where its rows may be offered to others (linear_shares_rows)
+  const SharedUnit* taken = nullptr;    // somebody else's of which this thread takes parts, `first_part` before
+  int64_t first_part = 0;
 };
 
 // Rows and tiles of a register block. Quantised: kDirectRows rows of kDirectTiles tiles straight from the packed codes,
@@ -74,6 +78,10 @@ void linear_float(const LinearBlock& block);  // BF16 and F32
 // Where the level has tile registers (tiles.h):
 void linear_bf16_tiles(const LinearBlock& block);      // BF16
 void linear_expanded_tiles(const LinearBlock& block);  // quantised, of prompt tokens
+// Whether blocks of so many rows may offer parts of them while they compute; and such a part and what is left after it,
+// for another thread, false if none was left.
+bool linear_shares_rows(int kind, bool is_prompt, int64_t rows);
+bool linear_take_rows(SharedRows& shared);
 // The bits of linear_int8 sooner, where linear_int8_in_tiles says so of a weight's kind and the rows of a block:
 void linear_int8_tiles(const LinearBlock& block);
 bool linear_int8_in_tiles(int kind, int64_t rows);

@@ -21,14 +21,9 @@ namespace {
 // Shapes of the registers follow the rows of a part.
 class Registers {
  public:
-  // f(first, count) over `rows` rows: parts of kPartRows, then the rest.
-  template <class F>
-  OV_ALWAYS_INLINE void for_parts(int64_t rows, F&& f) {
-    for (int64_t first = 0; first < rows; first += kPartRows) {
-      const int64_t count = rows - first < kPartRows ? rows - first : kPartRows;
-      if (count != shaped_) registers_.load(two_by_two(shaped_ = count));
-      f(first, count);
-    }
+  // For a part of so many rows.
+  OV_ALWAYS_INLINE void shape(int64_t rows) {
+    if (rows != shaped_) registers_.load(two_by_two(shaped_ = rows));
   }
 
  private:
@@ -178,20 +173,57 @@ struct Units {
   }
 };
 
+// The parts of a unit's rows that this thread multiplies: kPartRows each, the last one the rest.
+class Parts {
+ public:
+  Parts(const LinearBlock& b, int64_t tile, const char* operands)
+      : b_(b), unit_{&b, tile, operands}, count_(ceil_div(b.rows, kPartRows)), claims_(b.taken != nullptr) {}
+  // f(first row of the block, rows)
+  template <class F>
+  OV_ALWAYS_INLINE void each(F&& f) {
+    for (int64_t part = b_.first_part; part >= 0 && part < count_;) {
+      if (!claims_ && b_.shared && b_.shared->is_wanted()) {
+        b_.shared->offer(unit_, part + 1, count_);
+        claims_ = true;
+      }
+      const int64_t first = part * kPartRows, left = b_.rows - first;
+      f(first, left < kPartRows ? left : kPartRows);
+      ++made_;
+      part = claims_ ? b_.shared->claim() : part + 1;
+    }
+  }
+  int64_t made() const { return made_; }
+  // The operands are needed no longer.
+  void close() const {
+    if (claims_ && !b_.taken) b_.shared->wait(count_ - made_);
+  }
+
+ private:
+  const LinearBlock& b_;
+  const SharedUnit unit_;
+  const int64_t count_;
+  int64_t made_ = 0;
+  bool claims_;
+};
+
 // f(std::bool_constant)
 template <class F>
 OV_ALWAYS_INLINE void with_pace(bool is_slow, F&& f) {
   is_slow ? f(std::true_type()) : f(std::false_type());
 }
 
-// All rows of a block times the operands of a unit. beside and few(in, sums): as those of many and of few rows.
+// A block's rows times the operands of a unit, those parts that this thread gets; returns their number. beside and
+// few(in, sums): as those of many and of few rows.
 template <class Store, class Beside, class Few>
-OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Operands& operands, Registers& registers,
-                                    Store& store, Beside&& beside, Few&& few) {
-  const TilePace::Measured measured(4 * operands.steps * (b.rows / kPartRows));
+OV_ALWAYS_INLINE int64_t multiply_rows(const LinearBlock& b, int64_t tile, const Operands& operands,
+                                       Registers& registers, Store& store, Beside&& beside, Few&& few) {
+  const int64_t products = 4 * operands.steps;
+  const TilePace::Measured measured(products * (b.rows / kPartRows));
+  Parts parts(b, tile, operands.data);
   // a gate's activation keeps the core busy enough
   with_pace(!b.gate && TilePace::is_slow(), [&](auto is_slow) OV_INLINED {
-    registers.for_parts(b.rows, [&](int64_t skipped, int64_t rows) OV_INLINED {
+    parts.each([&](int64_t skipped, int64_t rows) OV_INLINED {
+      registers.shape(rows);
       const int64_t row = b.first_row + skipped;
       const char* const in = b.in + row * b.in_stride;
       const Sums sums = store.begin(tile, row, rows);
@@ -205,6 +237,9 @@ OV_ALWAYS_INLINE void multiply_rows(const LinearBlock& b, int64_t tile, const Op
       store.end();
     });
   });
+  measured.done(products * parts.made());
+  parts.close();
+  return parts.made();
 }
 
 Panels& panels_of_thread() {
@@ -220,15 +255,18 @@ void expanded_units(const LinearBlock& b, Store store) {
   Panels& panels = panels_of_thread();
   const Units units(b);
   Registers registers;
+  int64_t made = 0;
   for (int64_t u = 0; u < units.count(); ++u) {
-    const Operands operands = {panels.take(units.columns(u)), kOperandBytes, kPanelStep, b.segment->weight->k / 32};
-    PanelAhead next(panels, units.columns_after(u));
+    const Operands operands = {b.taken ? b.taken->operands : panels.take(units.columns(u)), kOperandBytes, kPanelStep,
+                               b.segment->weight->k / 32};
+    PanelAhead next(panels, b.taken ? PanelColumns() : units.columns_after(u));
     const auto few = [&](const char* in, const Sums& sums)
                          OV_INLINED { multiply_two(in, b.in_stride, operands, sums, [] {}); };
-    multiply_rows(
+    made += multiply_rows(
         b, units.tile(u), operands, registers, store, [&](auto piece) OV_INLINED { next.beside<piece.value>(); }, few);
   }
   store.flush();
+  if (b.taken) b.shared->done(made);
 }
 
 template <class Store>
@@ -237,6 +275,7 @@ void packed_units(const LinearBlock& b, Store store) {
   const int64_t steps = ceil_div(b.segment->weight->k, 32), parts = ceil_div(b.rows, kPartRows);
   const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile)); };
   Registers registers;
+  int64_t made = 0;
   for (int64_t u = 0; u < units.count(); ++u) {
     const PanelColumn first = units.first(u), second = units.second(u);
     const Operands operands = {place(first), place(second) - place(first), kOperandBytes, steps};
@@ -251,9 +290,10 @@ void packed_units(const LinearBlock& b, Store store) {
       TilesAhead<2, kOperandBytes, 0> ahead(*first.weight, first.tile, operands.column, after);
       multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED { ahead.ask(); });
     };
-    multiply_rows(b, units.tile(u), operands, registers, store, beside, few);
+    made += multiply_rows(b, units.tile(u), operands, registers, store, beside, few);
   }
   store.flush();
+  if (b.taken) b.shared->done(made);
 }
 
 // run(store) with the store that the block needs.
@@ -282,6 +322,24 @@ void linear_bf16_tiles(const LinearBlock& b) {
 
 void linear_expanded_tiles(const LinearBlock& b) {
   with_store(b, [&](const auto& store) { expanded_units(b, store); });
+}
+
+bool linear_shares_rows(int kind, bool is_prompt, int64_t rows) {
+  return (kind == OV_BF16 || (is_prompt && kind != OV_F32)) && rows > 2 * kPartRows;
+}
+
+bool linear_take_rows(SharedRows& shared) {
+  const int64_t part = shared.claim();
+  if (part < 0) return false;
+  const SharedUnit& unit = shared.unit();
+  LinearBlock b = *unit.block;
+  b.first_tile = unit.tile;
+  b.tiles = b.gate ? 1 : 2;
+  b.shared = &shared;
+  b.taken = &unit;
+  b.first_part = part;
+  b.segment->weight->kind == OV_BF16 ? linear_bf16_tiles(b) : linear_expanded_tiles(b);
+  return true;
 }
 
 }  // namespace ov

@@ -16,22 +16,11 @@
 #include <new>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include "error.h"
 #include "octavo.h"
+#include "pause.h"
 
 namespace {
-
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 int64_t now_ns() {
   timespec ts;
@@ -55,7 +44,7 @@ bool spin_until_changed(const std::atomic<uint32_t>& word, uint32_t seen, int64_
   do {
     for (int i = 0; i < 16; ++i) {
       if (word.load(std::memory_order_acquire) != seen) return true;
-      cpu_pause();
+      ov::cpu_pause();
     }
   } while (now_ns() < deadline);
   return false;

@@ -63,16 +63,17 @@ class Taker {
   const int worker_;
 };
 
-// f(Taker&) on each thread that is awake, to take items until none is left.
+// f(Taker&) on each thread that is awake, to take items until none is left; on more threads than there are items if
+// `on_all`.
 template <class F>
-inline void parallel_takers(ov_pool* pool, int64_t items, F&& f) {
+inline void parallel_takers(ov_pool* pool, int64_t items, F&& f, bool on_all = false) {
   const int threads = pool ? pool_size(pool) : 1;
   static thread_local Runs kept;  // of the caller; through the reference all threads share it
   Runs& runs = kept;
   runs.deal(items, threads);
   // one tile of the pool per thread: a counter that all threads share would cost each item a cache miss. Who is awake
   // takes what is left of the others' runs.
-  parallel_for(pool, threads < items ? threads : items, [&](int64_t, int worker) {
+  parallel_for(pool, on_all || threads < items ? threads : items, [&](int64_t, int worker) {
     Taker taker(runs, worker);
     f(taker);
   });

@@ -24,20 +24,18 @@ class TilePace {
     return pace;
   }
 
-  // Takes the time of a scope with this many products; too few say nothing.
+  // Takes the time of at most `limit` products from here to done(); too few say nothing.
   class Measured {
    public:
-    explicit Measured(int64_t products) : products_(products), start_(products >= kEnough ? now_ns() : 0) {}
-    Measured(const Measured&) = delete;
-    Measured& operator=(const Measured&) = delete;
-    ~Measured() {
-      if (products_ >= kEnough) of_thread() = now_ns() - start_ > kSlowNs * products_;
+    explicit Measured(int64_t limit) : start_(limit >= kEnough ? now_ns() : 0) {}
+    void done(int64_t products) const {
+      if (start_ != 0 && products >= kEnough) of_thread() = now_ns() - start_ > kSlowNs * products;
     }
 
    private:
     static constexpr int64_t kEnough = 128;  // a look at the clock takes as long as two
     static constexpr int64_t kSlowNs = 26;   // in place 15 to 21 at one pace, 30 to 50 at the other
-    int64_t products_, start_;
+    int64_t start_;
   };
 
  private:

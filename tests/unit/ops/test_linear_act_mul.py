@@ -96,6 +96,15 @@ def test_one_instruction_has_the_bits_of_two(
 
 
 @each_isa
+@pytest.mark.parametrize("n", [32, 96])
+def test_threads_without_items_of_their_own_take_rows(isa: str, n: int) -> None:
+    with plan_rig(isa, 3, max_tokens=520) as rig:
+        both = Both(rig, n, MIXES[0], Activation.SILU, has_bias=True)
+        for rows in (65, 300, 520) * 5:
+            both.check(normal(rows, 256, seed=rows), num_generated=0)
+
+
+@each_isa
 @pytest.mark.parametrize("act", list(Activation))
 def test_every_function_gates(isa: str, act: Activation) -> None:
     with plan_rig(isa, 1) as rig:

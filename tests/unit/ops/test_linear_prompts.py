@@ -171,6 +171,26 @@ def test_a_row_has_the_same_bits_whatever_it_is_computed_with(
 
 
 @each_isa
+@pytest.mark.parametrize("kind", [GGMLType.Q4_1, GGMLType.Q6_K, GGMLType.BF16])
+@pytest.mark.parametrize("n", [32, 40, 100])
+def test_threads_without_items_of_their_own_take_rows(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, n: int
+) -> None:
+    """One to four items for three threads: each part of the rows is computed once, whoever does."""
+    library, k = load_library(isa), 768
+    weight = library.pack_weight(
+        pools[isa][0], random_tensor("w", (n, k), kind, np.random.default_rng(n)), kind
+    )
+    for rows in (65, 96, 300, 520):
+        x = normal(rows, k, seed=rows)
+        alone = library.linear(pools[isa][0], [weight], x, is_prompt=True)[0]
+        for _ in range(8):
+            got = library.linear(pools[isa][2], [weight], x, is_prompt=True)[0]
+            np.testing.assert_array_equal(got.view(np.int32), alone.view(np.int32))
+    weight.close()
+
+
+@each_isa
 @each_quantized_kind
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_none_reaches_the_output_of_its_row_only(
