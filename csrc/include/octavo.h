@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 6
+#define OV_ABI_VERSION 7
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -88,7 +88,9 @@ typedef struct ov_kv_layer {
 /* ---- plan -------------------------------------------------------------------------------------------------------- */
 /* L buffers: one that an instruction of the sample segment has as output holds logit_chunk rows, those of the chunk at
  * hand; every other holds up to max_tokens rows, of which the sample segment sees its chunk's. */
-enum ov_rows { OV_ROWS_T = 0, OV_ROWS_R = 1, OV_ROWS_L = 2 };
+/* S: the tokens logit_rows, in the forms of what they are (ov_step.num_generated); L: the same rows as the head reads
+ * them, all as generated tokens. Rows of generated tokens come first among them. */
+enum ov_rows { OV_ROWS_T = 0, OV_ROWS_R = 1, OV_ROWS_L = 2, OV_ROWS_S = 3 };
 
 /* A place in the activation arena: rows x cols of dtype; row r starts at offset_bytes + r * stride_bytes. */
 typedef struct ov_buffer {
@@ -104,7 +106,7 @@ typedef struct ov_operand {
 
 enum ov_op {
   OV_OP_EMBED = 1,  /* out0[T,k] f32 = row input_ids of weight0, times f0 (scale) */
-  OV_OP_GATHER,     /* out0[L] = in0[logit_rows] */
+  OV_OP_GATHER,     /* out0[S] or out0[L] = in0[T] at logit_rows; out0[L] = in0[S] */
   OV_OP_RMS_NORM,   /* out0 = in0 * rsqrt(mean(in0^2) + f0) * (vec0 + f1), over i0 columns, i1 heads side by side (1);
                          i2: prepared type of out0: F32, A8 or BF16 (fused preparation).
                          in1 given: first out1 = in0 + in1 (residual add), then norm of out1 (out1 may be in0) */

@@ -18,10 +18,11 @@ void embed(ov_pool* pool, const ov_weight& weight, const int32_t* ids, float sca
 void gather(ov_pool* pool, View in, const int32_t* index, View out, int64_t rows) {
   const auto bytes = ov_row_bytes(in.dtype, in.cols);
   parallel_rows(pool, rows, in.cols, [&](int64_t row, int) {
+    const void* from = in.row(index ? index[row] : row);
     if (in.dtype == OV_F32)
-      memcpy(out.row(row), in.row(index[row]), static_cast<size_t>(in.cols) * sizeof(float));
+      memcpy(out.row(row), from, static_cast<size_t>(in.cols) * sizeof(float));
     else
-      memcpy(out.row(row), in.row(index[row]), static_cast<size_t>(bytes));
+      memcpy(out.row(row), from, static_cast<size_t>(bytes));
   });
 }
 

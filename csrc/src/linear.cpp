@@ -301,7 +301,7 @@ class FormRun {
   const Cut &cut_, &then_;
   const int threads_;
   uint64_t number_;
-  SharedRows* shared_ = nullptr;  // by thread
+  SharedRows* shared_ = nullptr;           // by thread
   alignas(64) std::atomic<int64_t> left_;  // items that are not done, where rows are shared
 };
 

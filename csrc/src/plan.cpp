@@ -48,7 +48,7 @@ bool ov_plan::build(const ov_plan_desc& d) {
   block_size = d.block_size;
   vocab_size = d.vocab_size;
   prompts_as_generated = d.prompts_as_generated != 0;
-  num_generated = max_tokens;
+  num_generated = num_selected_generated = max_tokens;
   arena_bytes = d.arena_bytes;
   for (int32_t i = 0; i < d.num_kv_layers; ++i) {
     const ov_kv_layer& l = d.kv_layers[i];
@@ -166,14 +166,10 @@ View ov_plan::view(const ov_operand& o, const Rows& rows) const {
   v.dtype = b.dtype;
   v.cols = b.cols - o.col;
   if (b.rows == OV_ROWS_T) v.num_generated = num_generated;
+  if (b.rows == OV_ROWS_S) v.num_generated = num_selected_generated;
   if (rows.is_sample && b.rows == OV_ROWS_L && !is_chunked[static_cast<size_t>(o.buffer)])
     v.data += rows.chunk_first * b.stride_bytes;
   return v;
-}
-
-int ov_plan::row_type(const ov_buffer& b, int64_t row) const {
-  if (b.dtype != OV_A8) return b.dtype;
-  return linear_input_type(OV_Q8_0, b.rows == OV_ROWS_T && row >= num_generated);
 }
 
 int64_t ov_plan::count(const ov_instr& n, const Rows& rows) const {
@@ -242,7 +238,7 @@ int ov_plan::forward_step(const ov_step& step) {
     if (!step.positions) return set_error("step: positions is needed");
     for (const RopeTable& table : rope_tables) rope_fill(pool, table, step.positions, step.num_tokens);
   }
-  num_generated = prompts_as_generated ? max_tokens : step.num_generated;
+  if (const int rc = set_forms(step)) return rc;
   return run_all(forward, 0, Rows{&step, nullptr, nullptr, 0, 0, false});
 }
 
@@ -319,7 +315,11 @@ void ov_plan::run(const ov_instr& n, size_t index, const Rows& rows) {
   switch (n.op) {
     case OV_OP_EMBED:
       return embed(pool, *weights[static_cast<size_t>(n.weight[0])], token_ids, n.f[0], out0, count_rows);
-    case OV_OP_GATHER: return gather(pool, in0, rows.step->logit_rows + rows.chunk_first, out0, count_rows);
+    case OV_OP_GATHER: {
+      const bool is_selected = buffers[static_cast<size_t>(n.in[0].buffer)].rows == OV_ROWS_S;
+      const int32_t* index = is_selected ? nullptr : rows.step->logit_rows + rows.chunk_first;
+      return gather(pool, in0, index, out0, count_rows);
+    }
     case OV_OP_RMS_NORM:
     case OV_OP_LAYER_NORM: {
       const NormArgs args{in0,

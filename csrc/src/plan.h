@@ -38,6 +38,7 @@ struct ov_plan {
 
   bool build(const ov_plan_desc& desc);  // false: see ov_last_error()
   int set_kv(void* kv_pool, int64_t block_stride_bytes);
+  int set_forms(const ov_step& step);
   int forward_step(const ov_step& step);
   int sample_step(const ov_step& step, const ov_sampling& sampling, ov_sample_output* out);
 
@@ -53,7 +54,8 @@ struct ov_plan {
   std::vector<int> rope_of_instr;            // per instruction of `forward`: its table, or -1
   std::vector<const ov_instr*> next_linear;  // per instruction of `forward`: the linear after it, or nullptr
   bool prompts_as_generated = false;
-  int32_t num_generated = 0;  // of the last step: rows before it have the generated form (linear_input_type)
+  // of the last step: tokens before it, and rows of OV_ROWS_S, have the generated form (linear_input_type)
+  int32_t num_generated = 0, num_selected_generated = 0;
   int32_t max_tokens = 0, max_requests = 0, logit_chunk = 0, block_size = 0, vocab_size = 0, num_groups = 0;
   ov::Reporting reporting;
 

@@ -94,7 +94,7 @@ class Checker {
     if (b.dtype != OV_F32 && b.dtype != OV_BF16 && b.dtype != OV_A8)
       return fail("%s: dtype %d is not one of F32, BF16, A8", name, b.dtype);
     if (dtype >= 0 && b.dtype != dtype) return fail("%s: dtype must be %d, got %d", name, dtype, b.dtype);
-    if (b.rows < OV_ROWS_T || b.rows > OV_ROWS_L) return fail("%s: unknown rows %d", name, b.rows);
+    if (b.rows < OV_ROWS_T || b.rows > OV_ROWS_S) return fail("%s: unknown rows %d", name, b.rows);
     if (rows >= 0 && b.rows != rows) return fail("%s: rows must be %d, got %d", name, rows, b.rows);
     if (o.col < 0 || cols < 1 || o.col + cols > b.cols)
       return fail("%s: columns [%d, %lld) are outside its %d columns", name, o.col,
@@ -158,7 +158,7 @@ class Checker {
 
   bool instruction(const ov_instr& n) const {
     if (n.op < OV_OP_EMBED || n.op > OV_OP_SAMPLE) return fail("unknown operation %d", n.op);
-    if (n.rows < OV_ROWS_T || n.rows > OV_ROWS_L) return fail("unknown rows %d", n.rows);
+    if (n.rows < OV_ROWS_T || n.rows > OV_ROWS_S) return fail("unknown rows %d", n.rows);
     if (is_sample_ && n.rows != OV_ROWS_L) return fail("rows must be L in the sample segment");
     if (!is_sample_ && n.op >= OV_OP_PENALIZE) return fail("belongs to the sample segment");
     switch (n.op) {
@@ -194,10 +194,13 @@ class Checker {
   bool kind() const { return (in_->i[0] >= 0 && in_->i[0] <= 3) || fail("i0: unknown function %d", in_->i[0]); }
 
   bool gather(const ov_instr& n) const {
-    if (n.rows != OV_ROWS_L) return fail("rows must be L");
+    if (n.rows != OV_ROWS_L && n.rows != OV_ROWS_S) return fail("rows must be L or S");
     if (!out(0, width(n.out[0]), -1)) return false;
     if (buffer(n.out[0]).dtype == OV_A8) return fail("out0: rows of A8 have different forms in T and in L");
-    return has("in0", n.in[0], width(n.out[0]), OV_ROWS_T, buffer(n.out[0]).dtype);
+    if (!has("in0", n.in[0], width(n.out[0]), -1, buffer(n.out[0]).dtype)) return false;
+    const int32_t from = buffer(n.in[0]).rows;
+    return from == OV_ROWS_T || (from == OV_ROWS_S && n.rows == OV_ROWS_L && !is_sample_) ||
+           fail("in0: rows must be T, or S for L");
   }
 
   bool norm(const ov_instr& n) const {

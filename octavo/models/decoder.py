@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from octavo.models.base import DecoderSizes, Weights
-from octavo.models.layers import Attention, GatedMLP, RMSNorm
+from octavo.models.layers import Attention, GatedMLP, RMSNorm, unchanged
 from octavo.ops.interface import KVLayer, Ops, Tensor
 
 
 class DecoderLayer(Protocol):
-    """One layer: [T, hidden_size] -> the same."""
+    """One layer: [T, hidden_size] -> the same; with `select` the rows that it leaves, of which
+    alone the layer computes what follows attention."""
 
     attention: Attention
 
-    def __call__(self, x: Tensor) -> Tensor: ...
+    def __call__(self, x: Tensor, select: Callable[[Tensor], Tensor] = unchanged) -> Tensor: ...
 
 
 class PreNormLayer:
@@ -39,8 +40,8 @@ class PreNormLayer:
         self._input_norm = RMSNorm(weights, ops, f"{name}.input_layernorm", size, eps)
         self._mlp_norm = RMSNorm(weights, ops, f"{name}.post_attention_layernorm", size, eps)
 
-    def __call__(self, x: Tensor) -> Tensor:
-        x = self._ops.add(x, self.attention(self._input_norm(x)))
+    def __call__(self, x: Tensor, select: Callable[[Tensor], Tensor] = unchanged) -> Tensor:
+        x = self._ops.add(select(x), self.attention(self._input_norm(x), select))
         return self._ops.add(x, self._mlp(self._mlp_norm(x)))
 
 
@@ -87,9 +88,12 @@ class Decoder:
     def forward(self) -> Tensor:
         """Final hidden state of the logit rows: [L, hidden_size]."""
         x = self._ops.embed(self._embedding, scale=self._embedding_scale)
-        for layer in self._layers:
+        *layers, last = self._layers
+        for layer in layers:
             x = layer(x)
-        return self._norm(self._ops.gather_rows(x))
+        # of a prompt only the last token's result is wanted from here on
+        x = last(x, self._ops.select_rows)
+        return self._norm(self._ops.logit_rows(x))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[L, vocab_size]."""

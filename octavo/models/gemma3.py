@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from octavo.models.base import FULL, SLIDING, ConfigReader, Weights
 from octavo.models.decoder import Decoder
-from octavo.models.layers import Attention, GatedMLP, RMSNorm, rotary_embedding
+from octavo.models.layers import Attention, GatedMLP, RMSNorm, rotary_embedding, unchanged
 from octavo.ops.interface import Ops, Tensor
 
 NORM_OFFSET = 1.0  # norm weights are stored less one
@@ -37,9 +37,9 @@ class SandwichNormLayer:
         self._before_mlp = norm(f"{name}.pre_feedforward_layernorm")
         self._after_mlp = norm(f"{name}.post_feedforward_layernorm")
 
-    def __call__(self, x: Tensor) -> Tensor:
-        attended = self.attention(self._before_attention(x))
-        x = self._ops.add(x, self._after_attention(attended))
+    def __call__(self, x: Tensor, select: Callable[[Tensor], Tensor] = unchanged) -> Tensor:
+        attended = self.attention(self._before_attention(x), select)
+        x = self._ops.add(select(x), self._after_attention(attended))
         return self._ops.add(x, self._after_mlp(self._mlp(self._before_mlp(x))))
 
 

@@ -88,7 +88,7 @@ def rotary_embedding(
 
 
 def unchanged(x: Tensor) -> Tensor:
-    """The norm of models that have none at that place."""
+    """The norm of models that have none at that place; all rows."""
     return x
 
 
@@ -135,7 +135,8 @@ class Attention:
         self._o = Linear(weights, ops, f"{name}.o_proj", hidden_size, q_size, has_o_bias)
         self.kv_layer = KVLayer(layer, sizes.num_kv_heads, head_dim, head_dim, window)
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, select: Callable[[Tensor], Tensor] = unchanged) -> Tensor:
+        """Of the rows that `select` leaves of the attended values."""
         q, k, v = self._q(x), self._k(x), self._v(x)
         q, k = self._q_norm(q), self._k_norm(k)
         q = self._rope(q, self._num_heads)
@@ -148,7 +149,7 @@ class Attention:
             scale=self._scale,
             soft_cap=self._soft_cap,
         )
-        return self._o(attended)
+        return self._o(select(attended))
 
 
 class GatedMLP:

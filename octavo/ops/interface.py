@@ -179,8 +179,13 @@ class Ops(Protocol):
 
     # ---- logits
     # -------------
-    def gather_rows(self, x: Tensor) -> Tensor:
-        """[L, cols]: the rows `logit_rows` of x [T, cols]. Ends the forward segment."""
+    def select_rows(self, x: Tensor) -> Tensor:
+        """[S, cols]: the rows `logit_rows` of x [T, cols], still as the tokens they are. What
+        follows works on these alone."""
+        ...
+
+    def logit_rows(self, x: Tensor) -> Tensor:
+        """[L, cols]: x [S, cols] as the head reads it. Ends the forward segment."""
         ...
 
     def lm_head(self, x: Tensor, weight: Weight) -> Tensor:

@@ -357,10 +357,17 @@ class NativeOps:
         return result
 
     # ---- logits
-    def gather_rows(self, x: Tensor) -> Tensor:
+    def select_rows(self, x: Tensor) -> Tensor:
+        return self._gather(x, Rows.T, Rows.S)
+
+    def logit_rows(self, x: Tensor) -> Tensor:
+        return self._gather(x, Rows.S, Rows.L)
+
+    def _gather(self, x: Tensor, of: Rows, rows: Rows) -> NativeTensor:
         source = self._read(x)
-        out = self._new(Rows.L, source.cols)
-        self._emit(Instruction(Op.GATHER, Rows.L, [source.operand], [out.operand]))
+        assert source.rows == of, f"rows are {source.rows.name}, not {of.name}"
+        out = self._new(rows, source.cols)
+        self._emit(Instruction(Op.GATHER, rows, [source.operand], [out.operand]))
         return out
 
     def lm_head(self, x: Tensor, weight: Weight) -> Tensor:

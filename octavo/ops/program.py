@@ -22,6 +22,7 @@ class Rows(IntEnum):
     T = 0  # tokens
     R = 1  # requests
     L = 2  # logit rows
+    S = 3  # the same, still as the tokens they are: of prompts or generated
 
 
 class ElementType(IntEnum):

@@ -51,7 +51,7 @@ class StepCounter:
         self._chunk_rows = chunk_rows
         self.num_steps = 0
         self.rows: dict[Rows, int] = dict.fromkeys(Rows, 0)
-        self.num_generated = 0  # of the tokens
+        self.generated: Counter[Rows] = Counter()  # how many of the rows are generated tokens
         self.num_chunks = 0
         self.attended: dict[int | None, Attended] = {window: Attended() for window in windows}
 
@@ -59,9 +59,12 @@ class StepCounter:
         """One step, before or after it ran."""
         self.num_steps += 1
         self.rows[Rows.T] += step.num_tokens
-        self.num_generated += step.num_generated
+        self.generated[Rows.T] += step.num_generated
+        selected = step.logit_rows[: step.num_logits]
+        self.generated[Rows.S] += int(np.count_nonzero(selected < step.num_generated))
         self.rows[Rows.R] += step.num_requests
         self.rows[Rows.L] += step.num_logits
+        self.rows[Rows.S] += step.num_logits
         self.num_chunks += -(-step.num_logits // self._chunk_rows)
         last = step.seq_lens[: step.num_requests].astype(np.int64)
         new = np.diff(step.query_start[: step.num_requests + 1]).astype(np.int64)
@@ -123,8 +126,8 @@ def op_times(
             read = calls * sum(weight.stored_bytes for weight in used)
             per_row = sum(2 * weight.n * weight.k for weight in used)
             prompts = 0
-            if dtype == ElementType.A8 and item.rows == Rows.T:
-                prompts = rows - counter.num_generated
+            if dtype == ElementType.A8 and item.rows in (Rows.T, Rows.S):
+                prompts = rows - counter.generated[item.rows]
             total.operations[_ARITHMETIC[prompt_type]] += prompts * per_row
             total.operations[_ARITHMETIC[dtype]] += (rows - prompts) * per_row
         elif item.op == Op.EMBED:

@@ -249,8 +249,11 @@ class TorchOps:
         return cap * torch.tanh(_tensor(x) / cap)
 
     # ---- logits
-    def gather_rows(self, x: TensorHandle) -> TensorHandle:
+    def select_rows(self, x: TensorHandle) -> TensorHandle:
         return _tensor(x)[self._to_device(self._step.logit_rows[: self._step.num_logits])]
+
+    def logit_rows(self, x: TensorHandle) -> TensorHandle:
+        return x
 
     def lm_head(self, x: TensorHandle, weight: Weight) -> TensorHandle:
         return self.linear(x, weight)

@@ -287,7 +287,7 @@ def test_embed_and_gather(make_pair: Callable[..., Pair], kind: GGMLType) -> Non
     step.num_logits = 3
 
     def expression(ops: Ops) -> Tensor:
-        return ops.gather_rows(ops.embed(ops.pack_linear(stored), scale=2.5))
+        return ops.logit_rows(ops.select_rows(ops.embed(ops.pack_linear(stored), scale=2.5)))
 
     check(make_pair("auto").run(expression, [], [step]), 1e-6)
 

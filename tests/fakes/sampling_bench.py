@@ -60,7 +60,9 @@ class SamplingBench:
                 has_processors=bool(processors),
             )
 
-        network = Network(lambda: ops.gather_rows(ops.embed(table)), sample, vocab_size, [])
+        network = Network(
+            lambda: ops.logit_rows(ops.select_rows(ops.embed(table))), sample, vocab_size, []
+        )
         self._num_rows, self._vocab_size = num_rows, vocab_size
         self._processors = processors
         self._backend = backend

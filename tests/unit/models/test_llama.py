@@ -71,11 +71,13 @@ def test_a_layer_is_attention_and_feed_forward_between_norms() -> None:
     model.logits(model.forward())
     assert ops.called == [
         "embed",
+        "select_rows",
         "rms_norm",
         *["linear"] * 3,
         *["rope"] * 2,
         "kv_write",
         "attention",
+        "select_rows",
         "linear",
         "add",
         "rms_norm",
@@ -83,7 +85,7 @@ def test_a_layer_is_attention_and_feed_forward_between_norms() -> None:
         "act_mul",
         "linear",
         "add",
-        "gather_rows",
+        "logit_rows",
         "rms_norm",
         "lm_head",
     ]

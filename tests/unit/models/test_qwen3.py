@@ -18,7 +18,7 @@ TINY: dict[str, object] = {
 
 def test_heads_are_normed_before_they_are_rotated() -> None:
     ops = FakeOps()
-    Qwen3ForCausalLM(TINY, FakeWeights(), ops).forward()  # type: ignore[arg-type]
+    Qwen3ForCausalLM(TINY | {"num_hidden_layers": 2}, FakeWeights(), ops).forward()  # type: ignore[arg-type]
     start = ["embed", "rms_norm", *["linear"] * 3, *["rms_norm"] * 2, *["rope"] * 2, "kv_write"]
     assert ops.called[: len(start)] == start
 

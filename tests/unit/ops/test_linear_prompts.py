@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from octavo.errors import EngineError
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import StoredTensor
 from octavo.ops.library import Library, ThreadPool, available_isas, load_library
 from octavo.ops.plan import PlanOptions
-from octavo.ops.program import ElementType, Op
+from octavo.ops.program import ElementType, Op, Rows
 from tests.fakes.bfloat16 import rounded_to_bfloat16
 from tests.fakes.int8_activations import rounded_to_int8
 from tests.fakes.memory_checkpoint import random_tensor
@@ -276,6 +277,37 @@ def test_rows_of_a_step_are_computed_as_what_they_are(isa: str) -> None:
         for got, first, rest in zip(mixed, generated, prompts, strict=True):
             np.testing.assert_array_equal(got[:count], first[:count])
             np.testing.assert_array_equal(got[count:], rest[count:])
+
+
+@each_isa
+def test_selected_rows_have_the_bits_of_the_tokens_they_are(isa: str) -> None:
+    k, n, rows = 256, 53, 60
+    with plan_rig(isa, 2, max_tokens=rows, options=SEEN_APART) as rig:
+        tensor = random_tensor("w", (n, k), GGMLType.Q4_1, np.random.default_rng(0))
+        rig.weights.append(rig.library.pack_weight(rig.pool, tensor, GGMLType.Q4_1))
+        source, product = rig.buffer(k), rig.buffer(n)
+        selected, of_selected = rig.buffer(k, Rows.S), rig.buffer(n, Rows.S)
+        logits = rig.buffer(n, Rows.L)
+        for x, y, among in ((source, product, Rows.T), (selected, of_selected, Rows.S)):
+            if among == Rows.S:
+                rig.emit(Op.GATHER, [source], [selected], rows=Rows.S)
+            prepared = rig.buffer(k, among, ElementType.A8)
+            rig.emit(Op.PREPARE, [x], [prepared], rows=among, i=[ElementType.A8])
+            rig.emit(Op.LINEAR, [prepared], [y], rows=among, weights=[0])
+        rig.emit(Op.GATHER, [of_selected], [logits], rows=Rows.L)
+        plan = rig.build()
+        plan.write(source.buffer, normal(rows, k))
+        for num_generated, chosen in ((0, [59]), (60, range(60)), (7, [0, 3, 6, 7, 20]), (7, [])):
+            step = rig.step(rows, num_generated=num_generated, num_logits=len(chosen))
+            step.logit_rows[: len(chosen)] = chosen
+            assert plan.forward(step)
+            expected = plan.read(product.buffer, rows)[list(chosen)]
+            for got in (of_selected, logits):
+                np.testing.assert_array_equal(plan.read(got.buffer, len(chosen)), expected)
+        step = rig.step(rows, num_generated=7, num_logits=2)
+        step.logit_rows[:2] = [7, 6]
+        with pytest.raises(EngineError, match="a prompt's token before a generated one"):
+            plan.forward(step)
 
 
 @each_isa

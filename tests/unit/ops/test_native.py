@@ -165,9 +165,9 @@ def test_the_head_begins_the_sample_segment_in_chunks(ops: NativeOps) -> None:
     def sample(hidden: Tensor) -> None:
         ops.sample(ops.penalize(ops.lm_head(hidden, w)))
 
-    network = Network(lambda: ops.gather_rows(ops.embed(w)), sample, 32, [])
+    network = Network(lambda: ops.logit_rows(ops.select_rows(ops.embed(w))), sample, 32, [])
     program = ops.record(network, copies_before_overwrite=False)
-    assert names(program) == [Op.EMBED, Op.GATHER, Op.PREPARE]
+    assert names(program) == [Op.EMBED, Op.GATHER, Op.GATHER, Op.PREPARE]
     assert [item.op for item in program.sample] == [Op.LM_HEAD, Op.PENALIZE, Op.SAMPLE]
     logits = program.buffers[program.sample[0].outs[0].buffer]
     assert (logits.rows, logits.is_chunked) == (Rows.L, True)
