@@ -292,6 +292,16 @@ OV_API void ov_call_queue_wait(ov_call_queue* queue);  /* until all calls have b
 /* Anonymous memory with MADV_HUGEPAGE, pages touched lazily. */
 OV_API void* ov_memory_map(int64_t bytes);
 OV_API void ov_memory_unmap(void* p, int64_t bytes);
+/* A thread that touches pages before they are used, contents unchanged, when no other thread wants its processor
+ * (SCHED_IDLE), 2 MB at a time. memory: of ov_memory_map; stays until the thread is destroyed, which takes one piece. */
+typedef struct ov_prefault ov_prefault;
+OV_API ov_prefault* ov_prefault_create(void* memory, const char* thread_name); /* NULL: see error */
+OV_API void ov_prefault_destroy(ov_prefault* p);
+/* Bytes before begin have been used; those before end are wanted. Ends a pause. */
+OV_API void ov_prefault_ask(ov_prefault* p, int64_t begin, int64_t end);
+OV_API void ov_prefault_pause(ov_prefault* p); /* no further piece is begun until somebody asks; no lock */
+/* Bytes before it are touched; or a negative errno, after which nothing is touched any more. */
+OV_API int64_t ov_prefault_reached(const ov_prefault* p);
 
 #ifdef __cplusplus
 }

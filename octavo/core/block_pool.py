@@ -3,7 +3,8 @@
 Blocks are integers. A block is *in use* while its reference count is positive. A block that nobody
 holds is in the free list; if it has a key it can still be found there (a prefix-cache hit) until it
 is taken for something else. The free list is the order of eviction: blocks without a key first,
-then the least recently used.
+then the least recently used. Blocks that nobody has had yet are among the first ones and come in
+order of their numbers, which is that of their places in memory.
 
 Block 0 is the null block: it stands in block tables where there is nothing to read, and is never
 handed out.

@@ -197,6 +197,10 @@ class EngineCore:
         self.times.backend_s += result.backend_s
         return outputs
 
+    def idle(self) -> None:
+        """To be called when there is no work: workers may use the time. Returns at once."""
+        self._executor.idle()
+
     # -- rare calls -----------------------------------------------------------------------------
 
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:

@@ -183,6 +183,7 @@ class EngineCoreProc:
                 in_step_s = core.times.step_s - in_step_s
                 core.times.io_s += time.monotonic() - start_s - in_step_s
             elif not core.has_work and self._drain_until_s is None:
+                core.idle()
                 channel.wait(None)
             else:
                 channel.wait(IDLE_POLL_S)

@@ -70,6 +70,11 @@ class Executor(ABC):
         """
 
     @abstractmethod
+    def idle(self) -> None:
+        """No step is on its way, and none is known to come: workers may get ready for later ones.
+        Returns at once; may be called any number of times."""
+
+    @abstractmethod
     def start_profile(self) -> None:
         """Clocks every operation of the steps to come, from zero if a profile is being taken.
 

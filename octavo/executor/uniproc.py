@@ -61,6 +61,9 @@ class UniprocExecutor(Executor):
         except Exception as error:
             return _Failed(error)
 
+    def idle(self) -> None:
+        self._worker.idle()
+
     def start_profile(self) -> None:
         if self._thread is None:
             self._worker.start_profile()

@@ -62,6 +62,8 @@ class EngineCore(Protocol):
     @property
     def has_work(self) -> bool: ...
 
+    def idle(self) -> None: ...
+
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool: ...
 
     def set_vocabulary(self, vocabulary: Vocabulary) -> None: ...
@@ -90,7 +92,10 @@ class InprocClient:
 
     def step(self) -> EngineCoreOutputs | None:
         """Computes one step; None if it had nothing to say."""
-        return self._core.step()
+        outputs = self._core.step()
+        if not self._core.has_work:
+            self._core.idle()
+        return outputs
 
     def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forgets cached prefixes; False while blocks are in use."""

@@ -237,4 +237,9 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_call_queue_wait": (None, [c_void_p]),
     "ov_memory_map": (c_void_p, [c_int64]),
     "ov_memory_unmap": (None, [c_void_p, c_int64]),
+    "ov_prefault_create": (c_void_p, [c_void_p, c_char_p]),
+    "ov_prefault_destroy": (None, [c_void_p]),
+    "ov_prefault_ask": (None, [c_void_p, c_int64, c_int64]),
+    "ov_prefault_pause": (None, [c_void_p]),
+    "ov_prefault_reached": (c_int64, [c_void_p]),
 }

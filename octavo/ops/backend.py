@@ -80,6 +80,15 @@ class CompiledNetwork(Protocol):
         """
         ...
 
+    def prefault_kv(self, num_blocks: int) -> None:
+        """While no step comes, makes memory ready for the blocks that will be used next; returns
+        at once. The cache is allocated.
+
+        Args:
+            num_blocks: those before this number have been used.
+        """
+        ...
+
     def forward(self, step: StepArrays) -> bool:
         """Runs the forward segment; False: it was aborted and the step has no result."""
         ...

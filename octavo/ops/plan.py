@@ -4,7 +4,7 @@
 segment and step, no allocation, sizes come with the step. `PlanOptions` turn fusion and memory
 sharing off, for tests that look at every value.
 
-Runs in: workers on CPU. Owns: the native plan, KV memory. Knows nothing of: requests, models.
+Runs in: workers on CPU. Owns: the native plan. Knows nothing of: requests, models.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from octavo.ops.arena import lay_out
 from octavo.ops.backend import KVPool
 from octavo.ops.fusion import forget_logits, fuse_program
 from octavo.ops.ggml_type import GGMLType
+from octavo.ops.kv_memory import KVMemory
 from octavo.ops.library import Library, NativeWeight, ThreadPool
 from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.program import CacheType, ElementType, Instruction, Operand, Program, Rows
@@ -114,7 +115,7 @@ class Plan:
         self._counter: StepCounter | None = None  # while a profile is taken
         self._layout = lay_out(self._program, self._buffer_bytes, is_shared=options.is_arena_shared)
         self._handle: int | None = None
-        self._kv_memory: tuple[int, int] | None = None  # address, bytes
+        self._kv_memory: KVMemory | None = None
         self._is_aborted = False
         self._step = _StepBinding()
         self._sampling = _SamplingBinding()
@@ -131,17 +132,16 @@ class Plan:
 
     def allocate_kv(self, pool: KVPool) -> None:
         assert self._handle is None, "the cache is allocated once"
-        size = pool.num_blocks * pool.bytes_per_block
-        address = self._library.map_memory(size)
-        if not address:
-            raise StartupError(
-                f"the KV cache of {size / 2**30:.2f} GiB cannot be allocated; lower "
-                "--kv-cache-memory-bytes or --gpu-memory-utilization"
-            )
-        self._kv_memory = (address, size)
-        self._create(pool, address)
+        self._kv_memory = KVMemory(self._library, pool)
+        self._create(pool, self._kv_memory.address)
+
+    def prefault_kv(self, num_blocks: int) -> None:
+        assert self._kv_memory is not None
+        self._kv_memory.prefault(num_blocks)
 
     def forward(self, step: StepArrays) -> bool:
+        if self._kv_memory is not None:
+            self._kv_memory.begin_step()
         if self._counter is not None:
             self._counter.add(step)
         return self._run(self._library.ov_plan_forward, self._step.bind(step))
@@ -168,7 +168,7 @@ class Plan:
             self._library.ov_plan_destroy(self._handle)
             self._handle = None
         if self._kv_memory is not None:
-            self._library.ov_memory_unmap(*self._kv_memory)
+            self._kv_memory.close()
             self._kv_memory = None
 
     # ---- looking inside (tests, profiles)

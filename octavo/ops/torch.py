@@ -426,6 +426,9 @@ class TorchNetwork:
     def allocate_kv(self, pool: KVPool) -> None:
         self._ops.allocate_kv(pool)
 
+    def prefault_kv(self, num_blocks: int) -> None:
+        pass  # PyTorch has written to all of it
+
     def forward(self, step: StepArrays) -> bool:
         if self._is_aborted:
             return False

@@ -116,6 +116,10 @@ class ModelRunner:
         """
         return self.run(self.prepare(scheduled))
 
+    def idle(self) -> None:
+        """No step is on its way, and none is known to come."""
+        self._network.prefault_kv(self._states.num_blocks_used)
+
     def abort(self) -> None:
         """Makes the running step, and every later one, end early. Any thread."""
         self._network.abort()

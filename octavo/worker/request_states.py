@@ -57,6 +57,7 @@ class RequestStates:
         self._num_blocks = [[0] * num_groups for _ in range(max_requests)]
         self._id_to_row: dict[str, int] = {}
         self._free_rows = list(range(max_requests - 1, -1, -1))
+        self.num_blocks_used = 0  # blocks before this number have been in a table
         self.num_prepared = 0  # steps, whichever arrays they are prepared in
         self._unsettled: tuple[Int32Array, Int32Array] | None = None
         self._is_resumed = np.zeros(max_requests, bool)
@@ -159,6 +160,7 @@ class RequestStates:
                 first = self._num_blocks[row][group]
                 self.block_tables[group, row, first : first + len(ids)] = ids
                 self._num_blocks[row][group] = first + len(ids)
+                self.num_blocks_used = max(self.num_blocks_used, max(ids) + 1)
 
     def _remove(self, request_id: str) -> None:
         # a request that ended before its first step was never sent here

@@ -270,6 +270,12 @@ class Worker:
         """
         return self.run(self.prepare(scheduled))
 
+    def idle(self) -> None:
+        """No step is on its way, and none is known to come: gets ready for later ones, at no
+        cost to the next."""
+        assert self._runner is not None
+        self._runner.idle()
+
     def notes(self) -> list[str]:
         """Sentences for the log: what was decided about the model on this device."""
         assert self._backend is not None

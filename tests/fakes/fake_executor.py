@@ -135,6 +135,9 @@ class FakeExecutor(Executor):
         self.calls.append("warm_up")
         return self._full_step_s
 
+    def idle(self) -> None:
+        self.calls.append("idle")
+
     def start_profile(self) -> None:
         raise AssertionError("there are no operations to clock")
 

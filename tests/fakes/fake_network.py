@@ -33,6 +33,7 @@ class FakeNetwork:
 
     steps: list[SeenStep] = field(default_factory=list)
     pool: KVPool | None = None
+    prefaults: list[int] = field(default_factory=list)
     activation_bytes: int = 0
     is_aborted: bool = False
     is_closed: bool = False
@@ -40,6 +41,9 @@ class FakeNetwork:
 
     def allocate_kv(self, pool: KVPool) -> None:
         self.pool = pool
+
+    def prefault_kv(self, num_blocks: int) -> None:
+        self.prefaults.append(num_blocks)
 
     def forward(self, step: StepArrays) -> bool:
         tokens, requests = step.num_tokens, step.num_requests

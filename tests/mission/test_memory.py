@@ -71,8 +71,8 @@ def test_the_scheduler_has_the_cache_that_was_planned(live: Server) -> None:
     assert f"KV cache size: {int(info['kv_cache_size_tokens']):,} tokens" in live.log
 
 
-def test_pages_of_the_cache_are_touched_only_when_used(live: Server) -> None:
-    """1.4 GiB are reserved; the core holds a fraction of it."""
+def test_pages_of_the_cache_are_touched_as_it_is_used(live: Server) -> None:
+    """1.4 GiB are reserved; the core holds a fraction of it, little of that ahead of its use."""
     assert live.core().memory_info().rss < 700 * MIB
 
 

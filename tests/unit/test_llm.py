@@ -93,6 +93,13 @@ def test_prompts_come_in_many_forms(bench: Bench, prompts: Any, token_ids: list[
     assert [o.prompt_token_ids for o in outputs] == token_ids
 
 
+def test_the_engine_is_idle_when_all_is_said_and_not_before(bench: Bench) -> None:
+    for count in (1, 2):
+        bench.llm.generate(["one", "two"], params())
+        assert bench.executor.calls.count("idle") == count
+    assert bench.executor.calls[-1] == "idle"
+
+
 def test_prompts_share_a_prefix_only_with_those_of_the_same_salt(bench: Bench) -> None:
     prompt = list(range(40))
 

@@ -94,6 +94,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.ever_taken: set[int] = set()
         self.pool = BlockPool(NUM_BLOCKS)
         self.holds: Counter[int] = Counter()
         self.names: dict[bytes, int] = {}
@@ -108,6 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
         for block in blocks:
             assert self.holds[block] == 0
             self.holds[block] = 1
+        self.ever_taken.update(blocks)
         self.names = {key: block for key, block in self.names.items() if block not in blocks}
 
     @precondition(lambda self: self.names)
@@ -152,6 +154,11 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.usage == pytest.approx(in_use / (NUM_BLOCKS - 1))
         for block in range(1, NUM_BLOCKS):
             assert self.pool.ref_count(block) == self.holds[block]
+
+    @invariant()
+    def blocks_that_nobody_has_had_come_in_their_order(self) -> None:
+        """Memory is made ready in this order (`octavo/ops/prefault.py`)."""
+        assert self.ever_taken == set(range(1, 1 + len(self.ever_taken)))
 
     @invariant()
     def names_find_their_blocks(self) -> None:

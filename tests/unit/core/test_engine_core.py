@@ -47,6 +47,13 @@ def test_without_work_a_step_says_nothing() -> None:
     assert core.step() is None
 
 
+def test_the_executor_is_told_that_there_is_no_work() -> None:
+    executor = FakeExecutor()
+    core = EngineCore(engine_config(), executor)
+    core.idle()
+    assert executor.calls[-1] == "idle"
+
+
 def test_start_goes_through_the_executor_in_order_and_is_timed() -> None:
     executor = FakeExecutor()
     core = EngineCore(engine_config(), executor)

@@ -28,6 +28,13 @@ from tests.unit.worker.conftest import (
 )
 
 
+def test_when_idle_the_network_hears_which_blocks_have_been_used(rig: Rig) -> None:
+    rig.runner.idle()
+    rig.step((new("a", [10, 11, 12, 13, 14], [7, 3]), 5))
+    rig.runner.idle()
+    assert rig.network.prefaults == [0, 8]
+
+
 def test_a_prompt_is_laid_out_and_its_last_token_draws(rig: Rig) -> None:
     output = rig.step((new("a", [10, 11, 12, 13, 14], [7, 3]), 5))
     (seen,) = rig.network.steps

@@ -36,6 +36,15 @@ def test_blocks_are_appended(rig: Rig) -> None:
     assert rig.states.block_tables[0, rig.states.row("a"), :5].tolist() == [5, 6, 7, 2, 9]
 
 
+def test_it_knows_the_last_block_that_anybody_has_had(rig: Rig) -> None:
+    assert rig.states.num_blocks_used == 0
+    update(rig, add=[new("a", [1] * 9, [5, 7, 6])])
+    assert rig.states.num_blocks_used == 8
+    update(rig, extend={"a": [[9, 2]]})
+    update(rig, finished=["a"], add=[new("b", [1], [3])])
+    assert rig.states.num_blocks_used == 10
+
+
 def test_rows_are_used_again(rig: Rig) -> None:
     for round_number in range(3 * MAX_REQUESTS):
         name = f"request-{round_number}"

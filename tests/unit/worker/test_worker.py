@@ -54,6 +54,16 @@ def test_cache_specs_say_whether_the_backend_tells_prompts_apart(
         assert {spec.tells_prompts_apart for spec in specs} == {is_apart}
 
 
+def test_idle_moments_between_steps_change_no_token(rig: WorkerRig) -> None:
+    rig.add("alone", [1, 2, 3])
+    expected = rig.generate("alone", 12).token_ids
+    rig.add("with idle moments", [1, 2, 3])
+    for count in (3, *[1] * 11):
+        rig.worker.idle()
+        rig.step({"with idle moments": count})
+    assert rig.generated("with idle moments").token_ids == expected
+
+
 def test_warm_up_takes_time_and_leaves_no_trace(rig: WorkerRig) -> None:
     rig.add("before", [1, 2, 3])
     expected = rig.generate("before", 3).token_ids
