@@ -61,7 +61,7 @@ def test_each_group_of_32_has_its_own_scale(isa: str, cols: int) -> None:
 
 
 def times_blocks(isa: str, kind: GGMLType, first_one: int, x: F32) -> F32:
-    """x times a weight of zero codes, of whose blocks one in each row has the number 1 at a byte."""
+    """x times a weight of zero codes; one block of each row has the number 1 at a byte."""
     num_groups, block_bytes = x.shape[1] // 32, BLOCK_SHAPE[kind][1]
     blocks = np.zeros((num_groups, num_groups, block_bytes), np.uint8)
     one = np.frombuffer(np.float16(1).tobytes(), np.uint8)
@@ -78,7 +78,7 @@ def test_sums_of_groups_are_those_of_their_integers(isa: str, cols: int) -> None
     x = varied(cols)
     integers, scale = groups_of(x)
     sums = integers.sum(-1, dtype=np.float32)
-    # a minimum of one reads the sums of groups, zero codes of Q4_0, which stand for -8, their integers
+    # a minimum of one reads the sums; zero codes of Q4_0 stand for -8
     np.testing.assert_array_equal(times_blocks(isa, GGMLType.Q4_1, 2, x), scale * sums)
     np.testing.assert_array_equal(times_blocks(isa, GGMLType.Q4_0, 0, x), scale * (-8 * sums))
 
