@@ -163,6 +163,23 @@ int32_t draw_candidate(const Candidate* c, int32_t count, double uniform) {
 
 namespace {
 
+// Sum of the weights of a block.
+template <class Allowed>
+float block_weight(const float* x, int32_t first, const Allowed& allowed, int32_t n, float max,
+                   float inverse_temperature) {
+  const Lanes top = set1(max), inverse = set1(inverse_temperature), nothing = set1(0.0f);
+  Lanes sum = nothing;
+  if (first + kWeightBlock <= n) {
+    // known to be whole, so that nothing stands between the exponentials
+    for (int32_t i = first; i < first + kWeightBlock; i += kLanes)
+      if (allowed.lanes(i)) sum = sum + allowed.only(vexp((load(x + i) - top) * inverse), nothing, i);
+  } else {
+    for (int32_t i = first; i < n; i += kLanes)
+      if (allowed.lanes(i)) sum = sum + allowed.only(weights_at(x, i, n, top, inverse), nothing, i);
+  }
+  return sum_lanes(sum);
+}
+
 template <class Allowed>
 int32_t draw_of(ov_pool* pool, const float* x, const Allowed& allowed, int32_t n, float max, const Filters& f,
                 double uniform, const Workspace& ws) {
@@ -170,10 +187,7 @@ int32_t draw_of(ov_pool* pool, const float* x, const Allowed& allowed, int32_t n
   const int32_t blocks = (n + kWeightBlock - 1) / kWeightBlock;
   parallel_rows(pool, blocks, 2 * kWeightBlock, [&](int64_t block, int) {
     const int32_t first = static_cast<int32_t>(block) * kWeightBlock;
-    Lanes sum = nothing;
-    for (int32_t i = first; i < std::min(first + kWeightBlock, n); i += kLanes)
-      if (allowed.lanes(i)) sum = sum + allowed.only(weights_at(x, i, n, top, inverse), nothing, i);
-    ws.block_sums[block] = static_cast<double>(sum_lanes(sum));
+    ws.block_sums[block] = static_cast<double>(block_weight(x, first, allowed, n, max, f.inverse_temperature));
   });
   double total = 0.0;
   for (int32_t b = 0; b < blocks; ++b) total += ws.block_sums[b];

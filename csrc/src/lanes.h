@@ -418,4 +418,18 @@ inline Lanes store_rounded_bf16(uint16_t* p, Lanes a) {
 
 #endif
 
+// Thirty-two values rounded to bf16.
+inline void store_bf16(uint16_t* p, Lanes a, Lanes b) {
+#if defined(__AVX512BF16__)
+  // hardware makes zeros of subnormal numbers, which hardly ever come
+  constexpr int kSubnormal = 0x20;
+  if (!(_mm512_fpclass_ps_mask(a.v, kSubnormal) | _mm512_fpclass_ps_mask(b.v, kSubnormal))) [[likely]] {
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(b.v, a.v));
+    return;
+  }
+#endif
+  store_bf16(p, a);
+  store_bf16(p + kLanes, b);
+}
+
 }  // namespace ov

@@ -21,32 +21,48 @@ inline Lanes load_any(const float* x, int32_t i, int32_t n) {
   return i + kLanes <= n ? load(x + i) : load_tail(x, i, n);
 }
 
+// The lowest of ids [first, last) that are allowed and whose value is `largest`; one is.
+template <class Allowed>
+int32_t id_of(const float* x, int32_t first, int32_t last, const Allowed& allowed, float largest) {
+  const Lanes target = set1(largest);
+  for (int32_t i = first; i < last; i += kLanes) {
+    if (!allowed.lanes(i)) continue;
+    const uint32_t hit = mask_bits(less_equal(target, load_any(x, i, last))) & allowed.lanes(i);
+    if (hit) return i + __builtin_ctz(hit);
+  }
+  __builtin_unreachable();
+}
+
+// Block by block, so that the id of the maximum is looked for in one of them only. Asked for far ahead, as what the head has
+// written lies in the last-level cache by then.
 template <class Allowed>
 RowStats stats_of(const float* x, int32_t n, const Allowed& allowed) {
+  constexpr int32_t kStatsBlock = 1024, kAhead = 1024;
   const Lanes lowest = set1(-INFINITY);
-  Lanes top = lowest;
+  RowStats stats{-INFINITY, -1, false};
+  int32_t best = 0;           // the first block with the maximum
   uint32_t numbers = 0xffff;  // lanes that have seen no NaN
-  const auto visit = [&](Lanes v, int32_t i) {
-    v = allowed.only(v, lowest, i);
-    numbers &= mask_bits(less_equal(v, v));
-    top = max(v, top);
-  };
-  int32_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    if (allowed.lanes(i)) visit(load(x + i), i);
-  if (i < n) visit(load_tail(x, i, n), i);
-  RowStats stats{max_lanes(top), -1, false};
-  stats.is_finite = numbers == 0xffff && stats.max != INFINITY;
-  if (!stats.is_finite || stats.max == -INFINITY) return stats;
-  const Lanes target = set1(stats.max);
-  for (i = 0; i < n; i += kLanes) {
-    if (!allowed.lanes(i)) continue;
-    const uint32_t hit = mask_bits(less_equal(target, load_any(x, i, n))) & allowed.lanes(i);
-    if (hit) {
-      stats.argmax = i + __builtin_ctz(hit);
-      return stats;
+  for (int32_t first = 0; first < n; first += kStatsBlock) {
+    const int32_t last = std::min(first + kStatsBlock, n);
+    Lanes top = lowest;
+    const auto visit = [&](Lanes v, int32_t i) {
+      v = allowed.only(v, lowest, i);
+      numbers &= mask_bits(less_equal(v, v));
+      top = max(v, top);
+    };
+    int32_t i = first;
+    for (; i + kLanes <= last; i += kLanes) {
+      __builtin_prefetch(x + i + kAhead);
+      if (allowed.lanes(i)) visit(load(x + i), i);
     }
+    if (i < last) visit(load_tail(x, i, last), i);
+    if (!mask_bits(less(set1(stats.max), top))) continue;
+    stats.max = max_lanes(top);
+    best = first;
   }
+  stats.is_finite = numbers == 0xffff && stats.max != INFINITY;
+  if (stats.is_finite && stats.max != -INFINITY)
+    stats.argmax = id_of(x, best, std::min(best + kStatsBlock, n), allowed, stats.max);
   return stats;
 }
 

@@ -34,18 +34,18 @@ inline float reduce(const float* x, int32_t cols, F&& f) {
   return sum_lanes((acc[0] + acc[1]) + (acc[2] + acc[3]));
 }
 
-void rms_norm_head(const float* x, float* y, const NormArgs& a) {
+// A head's normalised values: lanes from a column on, of which the first n count.
+auto rms_norm_values(const float* x, const NormArgs& a) {
   const float squares = reduce(x, a.cols, [](Lanes v, Lanes acc, int) { return fma(v, v, acc); });
   const Lanes inverse = set1(1.0f / std::sqrt(squares / static_cast<float>(a.cols) + a.eps));
-  const Lanes offset = set1(a.offset);
-  each_chunk(a.cols, [&](int32_t c, int n) {
+  return [x, &a, inverse, offset = set1(a.offset)](int32_t c, int n) {
     Lanes v = load_chunk(x + c, n) * inverse;
     if (a.weight) v = v * (load_chunk(a.weight + c, n) + offset);
-    store_chunk(y + c, v, n);
-  });
+    return v;
+  };
 }
 
-void layer_norm_head(const float* x, float* y, const NormArgs& a) {
+auto layer_norm_values(const float* x, const NormArgs& a) {
   const float count = static_cast<float>(a.cols);
   const Lanes mean = set1(reduce(x, a.cols, [](Lanes v, Lanes acc, int) { return acc + v; }) / count);
   const float squares = reduce(x, a.cols, [&](Lanes v, Lanes acc, int n) {
@@ -54,19 +54,31 @@ void layer_norm_head(const float* x, float* y, const NormArgs& a) {
     return fma(d, d, acc);
   });
   const Lanes inverse = set1(1.0f / std::sqrt(squares / count + a.eps));
-  const Lanes offset = set1(a.offset);
-  each_chunk(a.cols, [&](int32_t c, int n) {
+  return [x, &a, mean, inverse, offset = set1(a.offset)](int32_t c, int n) {
     Lanes v = (load_chunk(x + c, n) - mean) * inverse;
     if (a.weight) v = v * (load_chunk(a.weight + c, n) + offset);
     if (a.bias) v = v + load_chunk(a.bias + c, n);
-    store_chunk(y + c, v, n);
-  });
+    return v;
+  };
 }
 
-template <class Head>
-void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, int64_t scratch_stride, Head&& head) {
+// Asks for a row that is normalised next: a part of its lines is in the cache of the thread that wrote them.
+void ask_for_row(const View& v, int64_t row, int32_t width) {
+  const float* const x = v.f32(row);
+  for (int32_t c = 0; c < width; c += kLanes) __builtin_prefetch(x + c);
+}
+
+// values_of(x, args): the function of a head's values.
+template <class ValuesOf>
+void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, int64_t scratch_stride,
+               ValuesOf&& values_of) {
+  constexpr int64_t kManyRows = 64;  // asking for fewer costs more than it gains
   const int32_t width = a.heads * a.cols;
   parallel_rows(pool, rows, int64_t{width} * 4, [&](int64_t row, int worker) {
+    if (rows >= kManyRows && row + 1 < rows) {
+      ask_for_row(a.in, row + 1, width);
+      if (a.residual) ask_for_row(a.residual, row + 1, width);
+    }
     const float* x = a.in.f32(row);
     if (a.residual) {
       const float* r = a.residual.f32(row);
@@ -75,8 +87,20 @@ void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, i
                  [&](int32_t c, int n) { store_chunk(sum + c, load_chunk(x + c, n) + load_chunk(r + c, n), n); });
       x = sum;
     }
-    float* y = a.out.dtype == OV_F32 ? a.out.f32(row) : scratch + worker * scratch_stride;
-    for (int32_t h = 0; h < a.heads; ++h) head(x + h * a.cols, y + h * a.cols, a);
+    if (prepared_type(a.out, row) == OV_BF16 && a.cols % (2 * kLanes) == 0) {
+      uint16_t* y = reinterpret_cast<uint16_t*>(a.out.row(row));
+      for (int32_t h = 0; h < a.heads; ++h, x += a.cols, y += a.cols) {
+        const auto values = values_of(x, a);
+        for (int32_t c = 0; c < a.cols; c += 2 * kLanes)
+          store_bf16(y + c, values(c, kLanes), values(c + kLanes, kLanes));
+      }
+      return;
+    }
+    float* const y = a.out.dtype == OV_F32 ? a.out.f32(row) : scratch + worker * scratch_stride;
+    for (int32_t h = 0; h < a.heads; ++h) {
+      const auto values = values_of(x + h * a.cols, a);
+      each_chunk(a.cols, [&](int32_t c, int n) { store_chunk(y + h * a.cols + c, values(c, n), n); });
+    }
     if (a.out.dtype != OV_F32) prepare_row(a.out, row, y);
   });
 }
@@ -84,11 +108,11 @@ void norm_rows(ov_pool* pool, const NormArgs& a, int64_t rows, float* scratch, i
 }  // namespace
 
 void rms_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride) {
-  norm_rows(pool, args, rows, scratch, scratch_stride, rms_norm_head);
+  norm_rows(pool, args, rows, scratch, scratch_stride, rms_norm_values);
 }
 
 void layer_norm(ov_pool* pool, const NormArgs& args, int64_t rows, float* scratch, int64_t scratch_stride) {
-  norm_rows(pool, args, rows, scratch, scratch_stride, layer_norm_head);
+  norm_rows(pool, args, rows, scratch, scratch_stride, layer_norm_values);
 }
 
 }  // namespace ov

@@ -4,6 +4,7 @@
 #include "linear.h"
 #include "octavo.h"
 #include "pool.h"
+#include "quantize_groups.h"
 
 namespace ov {
 
@@ -18,53 +19,32 @@ A8Layout a8_layout(int64_t cols) {
   return l;
 }
 
-// Below this a group is treated as zero: 127 / amax would overflow.
-static constexpr float kSmallestAmax = 1e-36f;
-
-// Largest magnitude of 32 values. Compared as integers, where a NaN is larger than every number: it decides the scale.
-static inline float group_amax(const float* x) {
-  const IntLanes magnitude = set1_int(0x7fffffff);
-  const IntLanes a = as_int(load(x)) & magnitude, b = as_int(load(x + kLanes)) & magnitude;
-  return bits_float(static_cast<uint32_t>(max_lanes(max(a, b))));
-}
-
-static inline void quantize_group(const float* x, float factor, int8_t* q, int32_t* sums) {
-  const Lanes f = set1(factor);
-  store_group(q, to_int(load(x) * f), to_int(load(x + kLanes) * f), sums);
-}
-
 // The groups of `cols` columns, the first of which is group `begin` of a row of layout l.
 static void prepare_a8(const float* in, int64_t cols, const A8Layout& l, int64_t begin, char* out) {
-  int8_t* q = reinterpret_cast<int8_t*>(out) + 32 * begin;
-  float* scale = reinterpret_cast<float*>(out + l.scale) + begin;
-  float* sum = reinterpret_cast<float*>(out + l.sum) + begin;
-  int32_t* sum16 = reinterpret_cast<int32_t*>(out + l.sum16) + 2 * begin;
-  const int64_t whole = cols / 32, groups = ceil_div(cols, 32);
+  const QuantizedGroups row{reinterpret_cast<int8_t*>(out), reinterpret_cast<float*>(out + l.scale),
+                            reinterpret_cast<float*>(out + l.sum), reinterpret_cast<int32_t*>(out + l.sum16)};
+  const QuantizedGroups to = row.from(begin);
+  const int64_t whole = cols / 32;
+  int64_t g = 0;
+  for (; g + 16 <= whole; g += 16) quantize_groups<16>(in + 32 * g, to.from(g));
+  const auto rest = [&]<int N>() {
+    if (!(whole & N)) return;
+    quantize_groups<N>(in + 32 * g, to.from(g));
+    g += N;
+  };
+  rest.operator()<8>();
+  rest.operator()<4>();
+  rest.operator()<2>();
+  rest.operator()<1>();
+  if (32 * g == cols) return;
   alignas(64) float tail[32] = {};
-  if (whole < groups) memcpy(tail, in + 32 * whole, static_cast<size_t>(cols - 32 * whole) * sizeof(float));
-  const auto group = [&](int64_t g) { return g < whole ? in + 32 * g : tail; };
-  // sixteen groups at a time, so that their divisions are two vector divisions
-  for (int64_t first = 0; first < groups; first += kLanes) {
-    const int count = static_cast<int>(groups - first < kLanes ? groups - first : kLanes);
-    alignas(64) float amax[kLanes] = {}, factor[kLanes];
-    for (int i = 0; i < count; ++i) amax[i] = group_amax(group(first + i));
-    const Lanes m = load(amax);
-    const Mask is_zero = less(m, set1(kSmallestAmax));
-    store(factor, select(is_zero, set1(0.0f), set1(127.0f) / m));
-    const Lanes s = select(is_zero, set1(0.0f), m / set1(127.0f));
-    store_part(scale + first, s, count);
-    alignas(64) float total[kLanes] = {};
-    for (int i = 0; i < count; ++i) {
-      const int64_t g = first + i;
-      quantize_group(group(g), factor[i], q + 32 * g, sum16 + 2 * g);
-      total[i] = static_cast<float>(sum16[2 * g] + sum16[2 * g + 1]);
-    }
-    store_part(sum + first, s * load(total), count);
-  }
+  memcpy(tail, in + 32 * g, static_cast<size_t>(cols - 32 * g) * sizeof(float));
+  quantize_groups<1>(tail, to.from(g));
 }
 
 static void prepare_bf16(const float* in, int64_t cols, uint16_t* out) {
   int64_t i = 0;
+  for (; i + 2 * kLanes <= cols; i += 2 * kLanes) store_bf16(out + i, load(in + i), load(in + i + kLanes));
   for (; i + kLanes <= cols; i += kLanes) store_bf16(out + i, load(in + i));
   if (i < cols) store_bf16(out + i, load_part(in + i, static_cast<int>(cols - i)), static_cast<int>(cols - i));
   const int64_t end = round_up(cols, 32);

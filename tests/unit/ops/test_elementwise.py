@@ -169,10 +169,13 @@ def test_rms_norm_of_each_head_by_itself_inside_a_wider_buffer(isa: str) -> None
 
 @each_isa
 @pytest.mark.parametrize("dtype", [ElementType.BF16, ElementType.A8])
+@pytest.mark.parametrize("norm", [Op.RMS_NORM, Op.LAYER_NORM])
+@pytest.mark.parametrize(("cols", "heads"), [(96, 1), (40, 1), (544, 1), (32, 3), (16, 6)])
+@pytest.mark.parametrize("num_rows", [1, 9, 64])
 def test_a_norm_that_adds_and_prepares_has_the_bits_of_separate_steps(
-    isa: str, dtype: ElementType
+    isa: str, dtype: ElementType, norm: Op, cols: int, heads: int, num_rows: int
 ) -> None:
-    cols = 96
+    dim, cols = cols, cols * heads
     with plan_rig(isa) as rig:
         x, y = rig.buffer(cols), rig.buffer(cols)
         total, normed, prepared = (
@@ -181,16 +184,16 @@ def test_a_norm_that_adds_and_prepares_has_the_bits_of_separate_steps(
             rig.buffer(cols, dtype=dtype),
         )
         fused_total, fused = rig.buffer(cols), rig.buffer(cols, dtype=dtype)
-        vectors, f = [rig.vector(normal(cols, seed=3))], [1e-5, 0.0]
+        weight = normal(dim, seed=3)
+        weight[0] = 1e-39  # results are subnormal
+        vectors, f = [rig.vector(weight), None], [1e-5, 0.0]
         rig.emit(Op.ADD, [x, y], [total])
-        rig.emit(Op.RMS_NORM, [total], [normed], vectors=vectors, i=[cols, 1, ElementType.F32], f=f)
+        rig.emit(norm, [total], [normed], vectors=vectors, i=[dim, heads, ElementType.F32], f=f)
         rig.emit(Op.PREPARE, [normed], [prepared], i=[dtype])
-        rig.emit(
-            Op.RMS_NORM, [x, y], [fused, fused_total], vectors=vectors, i=[cols, 1, dtype], f=f
-        )
+        rig.emit(norm, [x, y], [fused, fused_total], vectors=vectors, i=[dim, heads, dtype], f=f)
         rig.build()
         results = rig.run(
-            [(x, normal(9, cols)), (y, normal(9, cols, seed=1))],
+            [(x, normal(num_rows, cols)), (y, normal(num_rows, cols, seed=1))],
             total,
             fused_total,
             prepared,

@@ -53,6 +53,24 @@ def test_greedy_ties_go_to_the_lowest_id(isa: str) -> None:
 
 
 @each_isa
+@pytest.mark.parametrize("vocab_size", [1023, 1024, 1025, 2500, 3072])
+def test_the_largest_logit_is_found_anywhere_and_of_equals_the_first(
+    isa: str, vocab_size: int
+) -> None:
+    """Kernels look for it in the block of the vocabulary that has it."""
+    ids = {0, 15, 16, 1007, 1008, 1022, 1023, 1024, 2047, 2048, vocab_size - 2, vocab_size - 1}
+    chosen = sorted(i for i in ids if i < vocab_size)
+    logits = normal(len(chosen), vocab_size)
+    for row, first in enumerate(chosen):
+        logits[row, [*chosen[row:], first]] = 50
+        logits[row, :first:7] = -INF
+    logits[0, 1:] = -0.0
+    logits[0, 0] = 0.0
+    output, _, _ = run(logits, draws(len(logits), temperature=0), isa=isa)
+    np.testing.assert_array_equal(output.sampled, chosen)
+
+
+@each_isa
 def test_the_draw_is_philox_of_seed_and_output_index(isa: str) -> None:
     vocab_size = 1 << 12
     sampling = SamplingArrays(64)
@@ -211,6 +229,17 @@ def test_bad_logits_fail_their_row_only(isa: str, temperature: float) -> None:
     for row in (0, 4):
         assert output.sampled[row] == expected.sampled[row]
         np.testing.assert_array_equal(output.logprob_values[row], expected.logprob_values[row])
+
+
+@each_isa
+@pytest.mark.parametrize("bad", [np.nan, INF])
+def test_one_bad_logit_fails_a_row_wherever_it_is(isa: str, bad: float) -> None:
+    places = [0, 1023, 1024, 2048, 2999]
+    logits = normal(len(places) + 1, 3000)
+    logits[np.arange(len(places)), places] = bad
+    logits[:, 500] = 60
+    output, _, _ = run(logits, SamplingArrays(len(logits)), isa=isa)
+    assert output.status.tolist() == [1] * len(places) + [0]
 
 
 # ---- penalties and masks
