@@ -43,16 +43,22 @@ double seconds_of(int threads, F&& work) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
+// Chains of one instruction each. As assembly, since a compiler makes one chain of equal ones, or copies registers between.
+template <class T>
+T unknown(T x) {
+  asm volatile("" : "+v"(x));
+  return x;
+}
+
 constexpr int64_t kSteps = 500'000;  // a few milliseconds: the machine's speed changes within hundreds
 
 #if defined(__AVX512VNNI__)
 void int8_steps(int) {
   __m512i acc[12], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
-  for (auto& x : acc) x = _mm512_setzero_si512();
+  for (auto& x : acc) x = unknown(_mm512_setzero_si512());
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) acc[j] = _mm512_dpbusd_epi32(acc[j], a, b);
-    asm volatile("" : "+v"(a), "+v"(b));
+    for (int j = 0; j < 12; ++j) asm volatile("vpdpbusd %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
   }
   for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
   sink = _mm512_reduce_add_epi32(acc[0]);
@@ -61,7 +67,7 @@ constexpr double kInt8Ops = 12.0 * 128;
 #else
 void int8_steps(int) {
   __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
-  for (auto& x : acc) x = _mm256_setzero_si256();
+  for (auto& x : acc) x = unknown(_mm256_setzero_si256());
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j)
@@ -78,11 +84,10 @@ constexpr double kInt8Ops = 8.0 * 64;
 void bf16_steps(int) {
   __m512 acc[12];
   __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3f80);
-  for (auto& x : acc) x = _mm512_setzero_ps();
+  for (auto& x : acc) x = unknown(_mm512_setzero_ps());
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) acc[j] = _mm512_dpbf16_ps(acc[j], (__m512bh)a, (__m512bh)b);
-    asm volatile("" : "+v"(a), "+v"(b));
+    for (int j = 0; j < 12; ++j) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
   }
   for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
   sink = static_cast<int64_t>(_mm512_reduce_add_ps(acc[0]));
@@ -122,21 +127,18 @@ bool tiles_granted() { return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_P
 #if defined(__AVX512F__)
 using Float = __m512;
 Float float_set(float x) { return _mm512_set1_ps(x); }
-Float float_fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
 constexpr double kFloatOps = 12.0 * 32;
 #else
 using Float = __m256;
 Float float_set(float x) { return _mm256_set1_ps(x); }
-Float float_fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
 constexpr double kFloatOps = 12.0 * 16;
 #endif
 void f32_steps(int) {
   Float acc[12], a = float_set(1.0f), b = float_set(0.5f);
-  for (auto& x : acc) x = float_set(0.0f);
+  for (auto& x : acc) x = unknown(float_set(0.0f));
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) acc[j] = float_fma(a, b, acc[j]);
-    asm volatile("" : "+x"(a), "+x"(b));
+    for (int j = 0; j < 12; ++j) asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
   }
   float out[16];
   std::memcpy(out, &acc[0], sizeof acc[0]);
