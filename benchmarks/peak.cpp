@@ -43,31 +43,38 @@ double seconds_of(int threads, F&& work) {
   return *std::max_element(seconds.begin(), seconds.end());
 }
 
-// Chains of one instruction each. As assembly, since a compiler makes one chain of equal ones, or copies registers between.
-template <class T>
-T unknown(T x) {
-  asm volatile("" : "+v"(x));
-  return x;
-}
-
 constexpr int64_t kSteps = 500'000;  // a few milliseconds: the machine's speed changes within hundreds
+
+// Twelve chains of one instruction, kSteps long. All of it is assembly: a compiler makes one chain of equal ones, copies
+// registers in between or keeps them on the stack.
+#if defined(__AVX512F__)
+#define OV_REGISTER "zmm"
+#else
+#define OV_REGISTER "ymm"
+#endif
+#define OV_CLEAR(i) "vxorps %%ymm" #i ", %%ymm" #i ", %%ymm" #i "\n"
+#define OV_TWELVE(f) f(0) f(1) f(2) f(3) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11)
+#define OV_CHAINS(step)                                                                                            \
+  do {                                                                                                             \
+    int64_t left = kSteps;                                                                                         \
+    asm volatile(OV_TWELVE(OV_CLEAR) OV_CLEAR(14) OV_CLEAR(15) "1:\n" OV_TWELVE(step) "dec %0\njnz 1b\nvzeroupper" \
+                 : "+r"(left)                                                                                      \
+                 :                                                                                                 \
+                 : "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",  \
+                   "xmm11", "xmm14", "xmm15");                                                                     \
+  } while (false)
 
 #if defined(__AVX512VNNI__)
 void int8_steps(int) {
-  __m512i acc[12], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(5);
-  for (auto& x : acc) x = unknown(_mm512_setzero_si512());
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) asm volatile("vpdpbusd %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
-  }
-  for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_epi32(acc[0], acc[i]);
-  sink = _mm512_reduce_add_epi32(acc[0]);
+#define OV_STEP(i) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #i "\n"
+  OV_CHAINS(OV_STEP);
+#undef OV_STEP
 }
 constexpr double kInt8Ops = 12.0 * 128;
 #else
 void int8_steps(int) {
   __m256i acc[8], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(5), ones = _mm256_set1_epi16(1);
-  for (auto& x : acc) x = unknown(_mm256_setzero_si256());
+  for (int j = 0; j < 8; ++j) acc[j] = _mm256_set1_epi32(j);  // else they are one chain
   for (int64_t i = 0; i < kSteps; ++i) {
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j)
@@ -82,15 +89,9 @@ constexpr double kInt8Ops = 8.0 * 64;
 
 #if defined(__AVX512BF16__)
 void bf16_steps(int) {
-  __m512 acc[12];
-  __m512i a = _mm512_set1_epi16(0x3f80), b = _mm512_set1_epi16(0x3f80);
-  for (auto& x : acc) x = unknown(_mm512_setzero_ps());
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) asm volatile("vdpbf16ps %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
-  }
-  for (int i = 1; i < 12; ++i) acc[0] = _mm512_add_ps(acc[0], acc[i]);
-  sink = static_cast<int64_t>(_mm512_reduce_add_ps(acc[0]));
+#define OV_STEP(i) "vdpbf16ps %%zmm14, %%zmm15, %%zmm" #i "\n"
+  OV_CHAINS(OV_STEP);
+#undef OV_STEP
 }
 #endif
 
@@ -125,25 +126,14 @@ bool tiles_granted() { return syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_P
 #endif
 
 #if defined(__AVX512F__)
-using Float = __m512;
-Float float_set(float x) { return _mm512_set1_ps(x); }
 constexpr double kFloatOps = 12.0 * 32;
 #else
-using Float = __m256;
-Float float_set(float x) { return _mm256_set1_ps(x); }
 constexpr double kFloatOps = 12.0 * 16;
 #endif
 void f32_steps(int) {
-  Float acc[12], a = float_set(1.0f), b = float_set(0.5f);
-  for (auto& x : acc) x = unknown(float_set(0.0f));
-  for (int64_t i = 0; i < kSteps; ++i) {
-#pragma GCC unroll 12
-    for (int j = 0; j < 12; ++j) asm volatile("vfmadd231ps %2, %1, %0" : "+v"(acc[j]) : "v"(a), "v"(b));
-  }
-  float out[16];
-  std::memcpy(out, &acc[0], sizeof acc[0]);
-  for (int i = 1; i < 12; ++i) std::memcpy(out, &acc[i], sizeof acc[i]);
-  sink = static_cast<int64_t>(out[0]);
+#define OV_STEP(i) "vfmadd231ps %%" OV_REGISTER "14, %%" OV_REGISTER "15, %%" OV_REGISTER #i "\n"
+  OV_CHAINS(OV_STEP);
+#undef OV_STEP
 }
 
 // Memory to read, of huge pages where there are any; null: there is none.
