@@ -18,7 +18,7 @@ done
 # two files that take minutes per level leave it out. The `ci` profile of hypothesis has no deadlines.
 run() { "$to/python" -m pytest --hypothesis-profile=ci "$@"; }
 tests=tests/emulated
-for name in elementwise linear_act_mul head weights sampler sampler_logprobs plan_executor pool library; do
+for name in prepare elementwise linear_act_mul head weights sampler sampler_logprobs plan_executor pool library; do
   tests="$tests tests/unit/ops/test_$name.py"
 done
 # shellcheck disable=SC2086
