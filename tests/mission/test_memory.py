@@ -72,8 +72,10 @@ def test_the_scheduler_has_the_cache_that_was_planned(live: Server) -> None:
 
 
 def test_pages_of_the_cache_are_touched_as_it_is_used(live: Server) -> None:
-    """1.4 GiB are reserved; the core holds a fraction of it, little of that ahead of its use."""
-    assert live.core().memory_info().rss < 700 * MIB
+    """1.4 GiB are reserved; the core, weights and all, holds a fraction of that after the tests
+    that used this server. How much is ahead of its use: tests/integration/test_kv_prefault.py."""
+    reserved = int(cache_info(live)["num_gpu_blocks"]) * BLOCK_SIZE * BYTES_PER_TOKEN
+    assert live.core().memory_info().rss < 0.6 * reserved
 
 
 def test_activations_follow_the_most_tokens_of_a_step() -> None:

@@ -44,7 +44,7 @@ def test_threads_of_the_start_are_gone(live: Server) -> None:
     )
 
 
-def test_the_engine_core_is_one_loop_its_compute_threads_and_the_life_line(live: Server) -> None:
+def test_the_engine_core_is_one_loop_its_compute_threads_and_two_that_wait(live: Server) -> None:
     # other tests of this server may have asked for grammars, whose threads stay
     of_grammars = {"octavo-grammars", "octavo-masks"}
     names = [name for name in thread_names(live.core().pid) if name not in of_grammars]
@@ -54,7 +54,8 @@ def test_the_engine_core_is_one_loop_its_compute_threads_and_the_life_line(live:
     workers = [name for name in names if name.startswith("octavo-comp-")]
     assert len(workers) == num_compute_threads(live) - 1
     assert {name for name in names if name.startswith("ZMQ")} == {"ZMQbg/IO/0", "ZMQbg/Reaper"}
-    assert len(names) == 4 + len(workers)
+    assert names.count("octavo-prefault") == 1  # begun when the core first had nothing to do
+    assert len(names) == 5 + len(workers)
 
 
 def test_one_task_reads_the_engines_outputs_and_processes_them() -> None:
