@@ -2,7 +2,6 @@
 // would hold up the others if it were pushed aside; who waits for the calls makes those that are left, beside the thread.
 // Knows nothing of: what is called.
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 
 #include <condition_variable>
@@ -12,6 +11,7 @@
 
 #include "error.h"
 #include "octavo.h"
+#include "thread.h"
 
 using namespace ov;
 
@@ -64,21 +64,12 @@ ov_call_queue* ov_call_queue_create(const char* thread_name) {
     set_error("call queue: no memory");
     return nullptr;
   }
-  sigset_t all, before;  // signals are for the thread that knows what to do about them
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const auto run = [](void* self) -> void* {
-    static_cast<ov_call_queue*>(self)->run();
-    return nullptr;
-  };
-  const int code = pthread_create(&queue->thread, nullptr, run, queue);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int code = start_thread(&queue->thread, thread_name, queue);
   if (code != 0) {
     set_error("call queue: no thread: %s", strerror(code));
     delete queue;
     return nullptr;
   }
-  pthread_setname_np(queue->thread, thread_name);
   return queue;
 }
 

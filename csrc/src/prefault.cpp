@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -17,6 +16,7 @@
 
 #include "error.h"
 #include "octavo.h"
+#include "thread.h"
 
 using namespace ov;
 
@@ -92,21 +92,12 @@ ov_prefault* ov_prefault_create(void* memory, const char* thread_name) {
   }
   prefault->memory = static_cast<uint8_t*>(memory);
   prefault->owner = getpid();
-  sigset_t all, before;  // signals are for the thread that knows what to do about them
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const auto run = [](void* self) -> void* {
-    static_cast<ov_prefault*>(self)->run();
-    return nullptr;
-  };
-  const int code = pthread_create(&prefault->thread, nullptr, run, prefault);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const int code = start_thread(&prefault->thread, thread_name, prefault);
   if (code != 0) {
     set_error("prefault: no thread: %s", strerror(code));
     delete prefault;
     return nullptr;
   }
-  pthread_setname_np(prefault->thread, thread_name);
   return prefault;
 }
 
