@@ -37,6 +37,11 @@ bool reads_few(const KvShape& s, const QueryRows& rows) {
 #endif
 }
 
+// Whether whoever computes rows asks for K and V ahead.
+bool asks_ahead(const KvShape& s, const QueryRows& rows) {
+  return uses_tiles(s) ? reads_few(s, rows) : rows.vectors <= kFewVectors;
+}
+
 // f(std::type_identity of the cache's elements).
 template <class F>
 void with_cache(int32_t dtype, F&& f) {
@@ -135,7 +140,7 @@ void parallel_reads(ov_pool* pool, const AttentionArgs& a, const ov_step& step, 
   parallel_takers(pool, items, [&](Taker& taker) {
     const Workspace ws = workspace(taker.worker());
     for (int64_t i; (i = taker.take()) >= 0;) {
-      if (reads_few(a.layer->shape, item(i).rows)) {
+      if (asks_ahead(a.layer->shape, item(i).rows)) {
         const int64_t run = ((i + 1) * threads - 1) / items;
         ws.ahead->begin(i, Runs::begin(items, threads, static_cast<int>(run) + 1));
       }

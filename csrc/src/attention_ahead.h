@@ -43,10 +43,9 @@ class KvAhead {
   // The sub-block to ask for while one is read; `other` if none is known.
   const char* next(const char* other) {
     if (i_ >= end_) return other;
-    const int32_t token = partition_ * kPartition + sub_ * kSubBlock;
     const int32_t* table = step_.block_tables[a_.layer->group] + item_.rows.request * step_.block_table_stride;
-    char* share = a_.layer->share(table[token / shape_.block_size]);
-    const int sub = token % shape_.block_size / kSubBlock, head = item_.rows.kv_head;
+    char* share = a_.layer->share(table[place_.block]);
+    const int sub = place_.sub, head = item_.rows.kv_head;
     const char* const found = in_v_ ? shape_.v_sub(share, head, sub) : shape_.k_sub(share, head, sub);
     if (shape_.dtype == OV_I8 || shape_.dtype == OV_F8_E4M3)
       __builtin_prefetch(in_v_ ? shape_.v_scales(share, head, sub) : shape_.k_scales(share, head, sub), 0, 2);
@@ -55,7 +54,11 @@ class KvAhead {
   }
 
  private:
+#if defined(OV_HAS_TILES)
   static constexpr int64_t kAheadBytes = 8192;
+#else
+  static constexpr int64_t kAheadBytes = 24576;
+#endif
 
   void open(int64_t i) {
     i_ = i;
@@ -68,12 +71,15 @@ class KvAhead {
     const SubSpan span(item_.rows, partition * kPartition);
     first_ = sub_ = span.first;
     last_ = span.last;
+    start_ = place_ = SubPlace(shape_, partition * kPartition + first_ * kSubBlock);
     in_v_ = false;
   }
 
   void advance() {
+    place_.advance(shape_);
     if (++sub_ < last_) return;
     sub_ = first_;
+    place_ = start_;
     in_v_ = !in_v_;
     if (in_v_) return;
     if (partition_ + 1 < item_.end)
@@ -82,7 +88,7 @@ class KvAhead {
       open(i_ + 1);
   }
   // into the second-level cache, whose queue of misses is the longer one
-  static void prefetch(const char* p, int64_t bytes) {
+  static OV_ALWAYS_INLINE void prefetch(const char* p, int64_t bytes) {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
   }
 
@@ -93,7 +99,8 @@ class KvAhead {
   int64_t expected_ = -1, i_ = 0, end_ = 0;
   KvOrder::Item item_;
   int32_t partition_ = 0;
-  int sub_ = 0, first_ = 0, last_ = 0;
+  int sub_ = 0, first_ = 0, last_ = 0;  // of the partition
+  SubPlace place_, start_;              // of sub_ and first_
   bool in_v_ = false;
 };
 

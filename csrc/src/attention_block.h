@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "attention.h"
+#include "byte_lanes.h"
 #include "kv_codec.h"
 #include "lanes.h"
 
@@ -65,31 +66,55 @@ struct Fp8Cache : F32Cache {
   static Vector load_part(const char* p, int) { return decode_fp8(p); }
 };
 
-// out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in
-// rising order.
-template <class Cache, int kRows, int kCols>
-void score_block(const char* q, int64_t q_stride, const char* const* k, int words, float* out) {
-  Lanes acc[kRows][kCols];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
-  for (int w = 0; w < words; ++w) {
-    typename Cache::Vector key[kCols];
-    for (int n = 0; n < kCols; ++n) key[n] = Cache::load(k[n] + Cache::kRowBytes * w);
-    for (int m = 0; m < kRows; ++m) {
-      const auto query = Cache::broadcast(q + m * q_stride + 4 * w);
-      for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], key[n], query);
-    }
-  }
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) store(out + m * kPartition + n * kSubBlock, acc[m][n]);
+// f(m, n) for each result of a block.
+template <int kRows, int kCols, class F>
+OV_ALWAYS_INLINE void each(F&& f) {
+  unroll<kRows>([&](auto m) OV_INLINED { unroll<kCols>([&](auto n) OV_INLINED { f(m, n); }); });
 }
 
-template <class Cache, int kRows>
-void score_rows(const char* q, int64_t q_stride, const char* const* k, int subs, int words, float* out) {
+// Sub-blocks that are read, and for each one that is asked for meanwhile, line by line; null: nothing is.
+struct SubReads {
+  const char* const* read;
+  const char* const* ahead;
+};
+
+// Asks for the line with byte `at` of a sub-block where it begins; rows are narrower than lines in one-byte caches. Always
+// inlined, as any function of prefetches alone: compilers see that it computes nothing, and drop a call to it.
+template <class Cache>
+OV_ALWAYS_INLINE void ask_for_row(const char* sub, int64_t at) {
+  if (Cache::kRowBytes == 64 || at % 64 == 0) __builtin_prefetch(sub + at, 0, 2);
+}
+
+// out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in
+// rising order.
+template <class Cache, int kRows, int kCols, bool kAsks>
+void score_block(const char* q, int64_t q_stride, const SubReads& k, int words, float* out) {
+  Lanes acc[kRows][kCols];
+  each<kRows, kCols>([&](auto m, auto n) OV_INLINED { acc[m.value][n.value] = set1(0.0f); });
+  for (int w = 0; w < words; ++w) {
+    typename Cache::Vector key[kCols];
+    unroll<kCols>([&](auto n) OV_INLINED {
+      key[n.value] = Cache::load(k.read[n.value] + Cache::kRowBytes * w);
+      if constexpr (kAsks) ask_for_row<Cache>(k.ahead[n.value], Cache::kRowBytes * w);
+    });
+    unroll<kRows>([&](auto m) OV_INLINED {
+      const auto query = Cache::broadcast(q + m.value * q_stride + 4 * w);
+      unroll<kCols>([&](auto n) OV_INLINED {
+        acc[m.value][n.value] = Cache::multiply_add(acc[m.value][n.value], key[n.value], query);
+      });
+    });
+  }
+  each<kRows, kCols>([&](auto m, auto n)
+                         OV_INLINED { store(out + m.value * kPartition + n.value * kSubBlock, acc[m.value][n.value]); });
+}
+
+template <class Cache, int kRows, bool kAsks>
+void score_rows(const char* q, int64_t q_stride, const SubReads& k, int subs, int words, float* out) {
+  const auto from = [&](int n) { return SubReads{k.read + n, kAsks ? k.ahead + n : nullptr}; };
   int n = 0;
   for (; n + kBlockCols <= subs; n += kBlockCols)
-    score_block<Cache, kRows, kBlockCols>(q, q_stride, k + n, words, out + n * kSubBlock);
-  for (; n < subs; ++n) score_block<Cache, kRows, 1>(q, q_stride, k + n, words, out + n * kSubBlock);
+    score_block<Cache, kRows, kBlockCols, kAsks>(q, q_stride, from(n), words, out + n * kSubBlock);
+  for (; n < subs; ++n) score_block<Cache, kRows, 1, kAsks>(q, q_stride, from(n), words, out + n * kSubBlock);
 }
 
 // f(m, std::integral_constant rows) over `vectors` in blocks of kBlockRows, then what is left.
@@ -108,7 +133,7 @@ void each_row_block(int vectors, F&& f) {
 struct ValueArgs {
   const char* weights;
   int64_t weight_stride;
-  const char* const* v;  // per sub-block, at the first dim of the block
+  SubReads v;  // at the first dim of the block
   int subs;
   int64_t v_stride;  // bytes from word to word
   float* out;
@@ -117,26 +142,29 @@ struct ValueArgs {
 };
 
 // out[m][16 * n ..] = sum over sub-blocks and their words, rising, of weights[m] x V.
-template <class Cache, int kRows, int kCols, bool kIsPartial>
+template <class Cache, int kRows, int kCols, bool kIsPartial, bool kAsks>
 void value_block(const ValueArgs& a) {
   constexpr int kWords = kSubBlock / Cache::kPerWord;
   Lanes acc[kRows][kCols];
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) acc[m][n] = set1(0.0f);
+  each<kRows, kCols>([&](auto m, auto n) OV_INLINED { acc[m.value][n.value] = set1(0.0f); });
   for (int s = 0; s < a.subs; ++s) {
-    const char* row = a.v[s];
+    const char* row = a.v.read[s];
     for (int w = 0; w < kWords; ++w, row += a.v_stride) {
       typename Cache::Vector value[kCols];
-      for (int n = 0; n < kCols; ++n)
-        value[n] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + Cache::kRowBytes * n);
-      for (int m = 0; m < kRows; ++m) {
-        const auto weight = Cache::broadcast(a.weights + m * a.weight_stride + 4 * (s * kWords + w));
-        for (int n = 0; n < kCols; ++n) acc[m][n] = Cache::multiply_add(acc[m][n], value[n], weight);
-      }
+      unroll<kCols>([&](auto n) OV_INLINED {
+        value[n.value] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + Cache::kRowBytes * n.value);
+        if constexpr (kAsks) ask_for_row<Cache>(a.v.ahead[s] + w * a.v_stride, Cache::kRowBytes * n.value);
+      });
+      unroll<kRows>([&](auto m) OV_INLINED {
+        const auto weight = Cache::broadcast(a.weights + m.value * a.weight_stride + 4 * (s * kWords + w));
+        unroll<kCols>([&](auto n) OV_INLINED {
+          acc[m.value][n.value] = Cache::multiply_add(acc[m.value][n.value], value[n.value], weight);
+        });
+      });
     }
   }
-  for (int m = 0; m < kRows; ++m)
-    for (int n = 0; n < kCols; ++n) store(a.out + m * a.out_stride + n * kLanes, acc[m][n]);
+  each<kRows, kCols>([&](auto m, auto n)
+                         OV_INLINED { store(a.out + m.value * a.out_stride + n.value * kLanes, acc[m.value][n.value]); });
 }
 
 }  // namespace ov

@@ -14,8 +14,6 @@
 
 namespace ov {
 
-inline constexpr int kFewVectors = 8;
-
 // Subnormal operands and results of a scope are zeros.
 class NoSubnormals {
  public:

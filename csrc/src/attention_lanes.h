@@ -3,8 +3,10 @@
 // Knows nothing of: tasks, threads.
 #pragma once
 
+#include "attention_ahead.h"
 #include "attention_block.h"
 #include "attention_softmax.h"
+#include "attention_sub_blocks.h"
 #include "attention_task.h"
 
 namespace ov {
@@ -22,10 +24,11 @@ class LanesPartition {
     subs_ = (to - from_ + kSubBlock - 1) / kSubBlock;
     const int32_t seq_len = step.seq_lens[rows.request];
     const int32_t* table = step.block_tables[a.layer->group] + rows.request * step.block_table_stride;
-    for (int i = 0; i < subs_; ++i) {
+    SubPlace place(s, from_);
+    for (int i = 0; i < subs_; ++i, place.advance(s)) {
       const int32_t token = from_ + i * kSubBlock;
-      char* share = a.layer->share(table[token / s.block_size]);
-      const int sub = token % s.block_size / kSubBlock;
+      char* share = a.layer->share(table[place.block]);
+      const int sub = place.sub;
       k_[i] = s.k_sub(share, rows.kv_head, sub);
       v_[i] = s.v_sub(share, rows.kv_head, sub);
       if constexpr (Cache::kHasScales) {  // and finite codes, whatever slot they are in
@@ -43,25 +46,32 @@ class LanesPartition {
     const QueryRows& tile = job.rows;
     const int64_t q_stride = int64_t{4} / Cache::kPerWord * s.k_pad;
     const int words = s.k_pad / Cache::kPerWord;
+    const bool asks = tile.vectors <= kFewVectors;  // lines are read once, and by nobody before
+    const char* ahead[kSubsPerPartition];
+    if (asks) ask(ws, k_, ahead);
     for (int n = 0; n < subs_; n += kBlockCols) {
       const int count = subs_ - n < kBlockCols ? subs_ - n : kBlockCols;
-      if constexpr (Cache::kHasScales) {
-        for (int i = n; i < n + count; ++i) {
-          if (i + kBlockCols < subs_) prefetch(k_[i + kBlockCols], s.k_sub_bytes);
-          prefetch(v_[i], s.v_sub_bytes);
-        }
-      }
       each_row_block(tile.vectors, [&](int m, auto rows) {
         constexpr int kRows = decltype(rows)::value;
+        const char* q = job.q + m * q_stride;
         float* scores = ws.scores + m * kPartition + n * kSubBlock;
-        score_rows<Cache, kRows>(job.q + m * q_stride, q_stride, k_ + n, count, words, scores);
+        if (asks && m == 0)
+          score_rows<Cache, kRows, true>(q, q_stride, {k_ + n, ahead + n}, count, words, scores);
+        else
+          score_rows<Cache, kRows, false>(q, q_stride, {k_ + n, nullptr}, count, words, scores);
       });
     }
     softmax_vectors(a, tile, ws, job.result);
-    sum_values(s, tile, ws, job.result);
+    if (asks) ask(ws, v_, ahead);
+    sum_values(s, tile, ws, asks ? ahead : nullptr, job.result);
   }
 
  private:
+  // For each sub-block that is read one to ask for.
+  void ask(const Workspace& ws, const char* const* read, const char** ahead) const {
+    for (int i = 0; i < subs_; ++i) ahead[i] = ws.ahead->next(read[i]);
+  }
+
   // A sub-block of V whose slots past the first `valid` hold anything, also NaN, which a weight of 0 would not silence.
   static const char* silenced(const KvShape& s, const char* v, int valid, char* copy) {
     memcpy(copy, v, static_cast<size_t>(s.v_sub_bytes));
@@ -91,34 +101,47 @@ class LanesPartition {
     }
   }
 
-  void sum_values(const KvShape& s, const QueryRows& tile, const Workspace& ws, const State& result) const {
+  // ahead: what to ask for, or null.
+  void sum_values(const KvShape& s, const QueryRows& tile, const Workspace& ws, const char* const* ahead,
+                  const State& result) const {
     const char* weights =
         Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
-    constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
-    constexpr int64_t kWordBytes = Cache::kRowBytes / kLanes;
-    const int64_t v_stride = kWordBytes * s.v_dim;
     const int v_pad = padded_v(s);
     each_row_block(tile.vectors, [&](int m, auto rows) {
       constexpr int kRows = decltype(rows)::value;
       const char* w = weights + m * kWeightStride;
       float* out = result.out + int64_t{m} * v_pad;
-      const char* shifted[kSubsPerPartition];
-      for (int d = 0; d < s.v_dim;) {
-        for (int i = 0; i < subs_; ++i) shifted[i] = v_[i] + kWordBytes * d;
-        const ValueArgs args{w, kWeightStride, shifted, subs_, v_stride, out + d, v_pad, s.v_dim - d};
-        if (d + kBlockCols * kLanes <= s.v_dim) {
-          value_block<Cache, kRows, kBlockCols, false>(args);
-          d += kBlockCols * kLanes;
-        } else if (d + kLanes <= s.v_dim) {
-          value_block<Cache, kRows, 1, false>(args);
-          d += kLanes;
-        } else {
-          value_block<Cache, kRows, 1, true>(args);
-          d = s.v_dim;
-        }
-      }
+      if (ahead && m == 0)
+        sum_rows<kRows, true>(s, w, ahead, out, v_pad);
+      else
+        sum_rows<kRows, false>(s, w, nullptr, out, v_pad);
     });
   }
+
+  template <int kRows, bool kAsks>
+  void sum_rows(const KvShape& s, const char* weights, const char* const* ahead, float* out, int v_pad) const {
+    constexpr int64_t kWordBytes = Cache::kRowBytes / kLanes;
+    const char *v[kSubsPerPartition], *next[kSubsPerPartition];
+    for (int d = 0; d < s.v_dim;) {
+      for (int i = 0; i < subs_; ++i) {
+        v[i] = v_[i] + kWordBytes * d;
+        if constexpr (kAsks) next[i] = ahead[i] + kWordBytes * d;
+      }
+      const ValueArgs args{weights, kWeightStride, {v, next}, subs_, kWordBytes * s.v_dim, out + d, v_pad, s.v_dim - d};
+      if (d + kBlockCols * kLanes <= s.v_dim) {
+        value_block<Cache, kRows, kBlockCols, false, kAsks>(args);
+        d += kBlockCols * kLanes;
+      } else if (d + kLanes <= s.v_dim) {
+        value_block<Cache, kRows, 1, false, kAsks>(args);
+        d += kLanes;
+      } else {
+        value_block<Cache, kRows, 1, true, kAsks>(args);
+        d = s.v_dim;
+      }
+    }
+  }
+
+  static constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
 
   int32_t from_;
   int subs_;

@@ -22,6 +22,18 @@ struct SubSpan {
   int last_step() const { return (last + 1) / 2; }
 };
 
+// Where a sub-block lies: which of its request's blocks, and which one there. Counted on, as divisions take longer.
+struct SubPlace {
+  int32_t block = 0, sub = 0;
+  SubPlace() = default;
+  SubPlace(const KvShape& s, int32_t token) : block(token / s.block_size), sub(token % s.block_size / kSubBlock) {}
+  void advance(const KvShape& s) {
+    if (++sub * kSubBlock < s.block_size) return;
+    sub = 0;
+    ++block;
+  }
+};
+
 template <class Cache>
 struct SubBlocks {
   int32_t start, valid;  // first token; slots from it on that hold tokens
@@ -37,10 +49,10 @@ struct SubBlocks {
     const SubSpan span(rows, start);
     if (span.first % 2) v[span.first - 1] = nullptr;
     if (span.last % 2) v[span.last] = nullptr;
-    for (int i = span.first; i < span.last; ++i) {
-      const int32_t token = start + i * kSubBlock;
-      char* share = a.layer->share(table[token / s.block_size]);
-      const int sub = token % s.block_size / kSubBlock;
+    SubPlace place(s, start + span.first * kSubBlock);
+    for (int i = span.first; i < span.last; ++i, place.advance(s)) {
+      char* share = a.layer->share(table[place.block]);
+      const int sub = place.sub;
       k[i] = s.k_sub(share, rows.kv_head, sub);
       v[i] = s.v_sub(share, rows.kv_head, sub);
       if constexpr (Cache::kHasScales) {

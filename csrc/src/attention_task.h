@@ -26,6 +26,9 @@ constexpr int kPanelValues = 0;
 constexpr int kScoreStride = kPartition;
 #endif
 
+// So few query vectors read each line of the cache once: what is read next is asked for (attention_ahead.h).
+constexpr int kFewVectors = 8;
+
 class KvAhead;
 
 // Consecutive query rows of one request that share one KV head.
@@ -148,7 +151,7 @@ void load_queries(const AttentionArgs& a, const QueryRows& tile, char* q) {
 }
 
 // Sub-blocks are too short for the processor to notice that it reads a stream.
-inline void prefetch(const char* p, int64_t bytes) {
+OV_ALWAYS_INLINE void prefetch(const char* p, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
 }
 

@@ -141,6 +141,7 @@ void compute(const LinearBlock& b) {
   if (b.is_prompt) return linear_expanded_tiles(b);
   if (b.call != 0 && linear_int8_in_tiles(b.segment->weight->kind, b.rows)) return linear_int8_tiles(b);
 #endif
+  if (b.gate) return linear_int8_gated(b);
   linear_int8(b);
 }
 
@@ -162,20 +163,27 @@ void compute_to_sink(LinearBlock b, const LinearSink& sink) {
   sink.take(sink.context, b.first_row, b.rows, first, columns, segment.out + first + b.first_row * stride, stride);
 }
 
-// Whether act(x W) * (x V) is computed in one pass, for an output of this element type.
-bool gates_in_one_pass(const ov_weight& w, bool is_prompt, int output) {
+// Whether act(x W) * (x V) is computed in one pass, for rows of one form and an output of this element type.
+bool gates_in_one_pass(const ov_weight& w, const Form& form, int output) {
+  constexpr int64_t kWorthwhile = 8;  // fewer rows are read faster one weight after the other
+  if (w.n % 32 != 0) return false;
+  const int type = linear_input_type(w.kind, form.is_prompt);
+  if (!kPromptsInTiles) return type == OV_A8 && output == OV_A8 && form.rows >= kWorthwhile;
   // every quantised kind reads the same forms
-  const int prepared = output == OV_A8 ? linear_input_type(OV_Q8_0, is_prompt) : output;
-  return kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16 && prepared == OV_BF16 && w.n % 32 == 0;
+  const int prepared = output == OV_A8 ? linear_input_type(OV_Q8_0, form.is_prompt) : output;
+  return type == OV_BF16 && prepared == OV_BF16;
 }
+
+// Whether rows of either form are prepared apart for an output of linear_act_mul.
+constexpr bool keeps_apart(int output) { return kPromptsInTiles && output == OV_A8; }
 
 // The next linear's first items, or of none.
 Cut cut_of(const NextLinear& next, int threads) {
   static const Cut kNone(nullptr, 0, 1, false, 1);
   if (next.num == 0 || next.rows.rows == 0) return kNone;
-  const Forms forms(*next.weights[0], next.rows, next.gated == OV_A8);
+  const Forms forms(*next.weights[0], next.rows, keeps_apart(next.gated));
   const Form& first = forms.range[forms.range[0].rows > 0 ? 0 : 1];
-  const bool is_one = next.gated >= 0 && gates_in_one_pass(*next.weights[0], first.is_prompt, next.gated);
+  const bool is_one = next.gated >= 0 && gates_in_one_pass(*next.weights[0], first, next.gated);
   return Cut(next.weights, is_one ? 1 : next.num, first.rows, first.is_prompt, threads);
 }
 
@@ -336,9 +344,9 @@ void linear_act_mul(ov_pool* pool, const LinearSegment* segments, Act act, const
     v.stride = s.out_stride;
     return v;
   };
-  for (const Form& form : Forms(w, rows, out.dtype == OV_A8).range) {
+  for (const Form& form : Forms(w, rows, keeps_apart(out.dtype)).range) {
     if (form.rows <= 0) continue;
-    if (gates_in_one_pass(w, form.is_prompt, out.dtype)) {
+    if (gates_in_one_pass(w, form, out.dtype)) {
       run_form({pool, segments, 1, static_cast<const char*>(in), in_stride, nullptr, &gate}, form, then);
       continue;
     }

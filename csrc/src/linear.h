@@ -38,7 +38,7 @@ struct LinearSink {
 // Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
 int linear_input_type(int kind, bool is_prompt);
 
-// act(segment) * up, prepared as bf16, instead of the segment's output. Of both weights n is a multiple of 32.
+// act(segment) * up, prepared as bf16 or int8 groups, instead of the segment's output. Of both weights n is a multiple of 32.
 struct LinearGate {
   const LinearSegment* up;
   Act act;

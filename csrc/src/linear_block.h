@@ -74,6 +74,7 @@ inline constexpr bool kPromptsInTiles = false;
 #endif
 
 void linear_int8(const LinearBlock& block);
+void linear_int8_gated(const LinearBlock& block);  // the same of two weights, with their gate
 void linear_float(const LinearBlock& block);  // BF16 and F32
 // Where the level has tile registers (tiles.h):
 void linear_bf16_tiles(const LinearBlock& block);      // BF16
