@@ -48,6 +48,7 @@ enum ov_type {
   OV_I32 = 26,
   OV_A8 = 100, /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h; in a plan, rows of prompt
                   tokens have the form ov_input_type says, which ov_row_bytes(OV_A8) has room for */
+  OV_A8R = 102, /* rotated int8 activations in groups of 64: csrc/src/rotate.h; a form of rows, not a buffer's type */
   /* KV caches only: one byte per value and an f32 scale per token and head for K and for V */
   OV_I8 = 24,
   OV_F8_E4M3 = 101,
@@ -65,9 +66,10 @@ OV_API int64_t ov_weight_bytes(const ov_weight* w); /* stored bytes, scales and 
 OV_API int ov_weight_dequantize(const ov_weight* w, int64_t first, int64_t count, float* out);
 /* type -> f32 / bf16 for any supported type (norm vectors, biases, tests). n elements. */
 OV_API int ov_convert(int src_type, const void* src, int64_t n, int dst_type, void* dst);
-/* How the input of a weight of this kind is prepared: OV_F32, OV_BF16 or OV_A8. Levels with tile registers read prompt
- * tokens (is_prompt) for quantised kinds as bf16, against the weights' values rounded to bf16, and generated tokens, of
- * which there are few at a time, as int8: a token's form depends on what it is, never on its batch. */
+/* How the input of a weight of this kind is prepared: OV_F32, OV_BF16, OV_A8 or OV_A8R. Prompt tokens (is_prompt) may be
+ * read for quantised kinds in another form than generated ones, of which there are few at a time: levels with tile
+ * registers read them as bf16, against the weights' values rounded to bf16; other AVX-512 levels as OV_A8R, against the
+ * weights' values transformed and rounded in the same way. A token's form depends on what it is, never on its batch. */
 OV_API int ov_input_type(int kind, int is_prompt);
 /* Outside any plan (tests, benchmarks): outs[s] [rows, n_s] = in [rows, k] W_s^T. The input is prepared as ov_input_type
  * says for the weights' kinds and is_prompt; they must agree on that and on k. num_segments <= 4. */

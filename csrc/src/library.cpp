@@ -49,10 +49,12 @@ int64_t ov_row_bytes(int dtype, int64_t cols) {
   switch (dtype) {
     case OV_A8: {
       const int64_t generated = a8_layout(cols).bytes;
-      if (linear_input_type(OV_Q8_0, true) == OV_A8) return generated;
-      const int64_t prompt = ov_row_bytes(OV_BF16, cols);
+      const int type = linear_input_type(OV_Q8_0, true);
+      if (type == OV_A8) return generated;
+      const int64_t prompt = ov_row_bytes(type, cols);
       return generated > prompt ? generated : prompt;
     }
+    case OV_A8R: return rotated_layout(cols).bytes;
     case OV_BF16: return round_up(round_up(cols, 2) * 2, 64);
     default: return round_up(cols * 4, 64);
   }

@@ -16,13 +16,14 @@ namespace ov {
 
 int linear_input_type(int kind, bool is_prompt) {
   if (kind == OV_F32 || kind == OV_BF16) return kind;
-  return is_prompt && kPromptsInTiles ? OV_BF16 : OV_A8;
+  return is_prompt ? kPromptType : OV_A8;
 }
 
 namespace {
 
 // Rows that go over an expanded panel before the next one: the activations of a block stay in the second-level cache.
 constexpr int64_t kRowBlock = 128, kPromptRowBlock = 512, kPromptBlockBytes = int64_t{1} << 20;
+constexpr bool kPromptsInTiles = kPromptType == OV_BF16;
 constexpr int64_t kTileStep = 2;  // kernels take tiles in pairs
 static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && kTileStep % kFloatTiles == 0);
 // A claim costs about 50 ns, so an item should take some microseconds; but each thread should get several.
@@ -103,7 +104,7 @@ struct Cut {
     // nearly equal blocks that begin at multiples of kRowStep
     int64_t limit = kRowBlock;
     if (is_prompt) {
-      const int64_t fits = kPromptBlockBytes / (2 * w[0]->k);
+      const int64_t fits = kPromptBlockBytes / ov_row_bytes(kPromptType, w[0]->k);
       limit = fits < kRowBlock ? kRowBlock : fits < kPromptRowBlock ? fits : kPromptRowBlock;
     }
     block_rows = round_up(ceil_div(rows, ceil_div(rows, limit)), kRowStep);
@@ -141,6 +142,9 @@ void compute(const LinearBlock& b) {
   if (b.is_prompt) return linear_expanded_tiles(b);
   if (b.call != 0 && linear_int8_in_tiles(b.segment->weight->kind, b.rows)) return linear_int8_tiles(b);
 #endif
+#if defined(OV_ROTATES_PROMPTS)
+  if (b.is_prompt) return b.gate ? linear_rotated_gated(b) : linear_rotated(b);
+#endif
   if (b.gate) return linear_int8_gated(b);
   linear_int8(b);
 }
@@ -166,16 +170,18 @@ void compute_to_sink(LinearBlock b, const LinearSink& sink) {
 // Whether act(x W) * (x V) is computed in one pass, for rows of one form and an output of this element type.
 bool gates_in_one_pass(const ov_weight& w, const Form& form, int output) {
   constexpr int64_t kWorthwhile = 8;  // fewer rows are read faster one weight after the other
-  if (w.n % 32 != 0) return false;
   const int type = linear_input_type(w.kind, form.is_prompt);
-  if (!kPromptsInTiles) return type == OV_A8 && output == OV_A8 && form.rows >= kWorthwhile;
   // every quantised kind reads the same forms
   const int prepared = output == OV_A8 ? linear_input_type(OV_Q8_0, form.is_prompt) : output;
-  return type == OV_BF16 && prepared == OV_BF16;
+  if (type != prepared) return false;
+  if (type == OV_A8R) return w.n % kRotatedGroup == 0;
+  return w.n % kGroup == 0 && (type == OV_BF16 ? kPromptsInTiles
+                               : type == OV_A8 ? !kPromptsInTiles && form.rows >= kWorthwhile
+                                               : false);
 }
 
 // Whether rows of either form are prepared apart for an output of linear_act_mul.
-constexpr bool keeps_apart(int output) { return kPromptsInTiles && output == OV_A8; }
+constexpr bool keeps_apart(int output) { return kPromptType != OV_A8 && output == OV_A8; }
 
 // The next linear's first items, or of none.
 Cut cut_of(const NextLinear& next, int threads) {

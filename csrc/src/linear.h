@@ -35,7 +35,7 @@ struct LinearSink {
   bool keeps_output;  // else nothing is stored in `out`
 };
 
-// Type of the input that a weight of a kind reads: OV_A8, OV_BF16 or OV_F32.
+// Type of the input that a weight of a kind reads: OV_A8, OV_A8R, OV_BF16 or OV_F32.
 int linear_input_type(int kind, bool is_prompt);
 
 // act(segment) * up, prepared as bf16 or int8 groups, instead of the segment's output. Of both weights n is a multiple of 32.

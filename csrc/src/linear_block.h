@@ -4,6 +4,7 @@
 
 #include "byte_lanes.h"
 #include "linear.h"
+#include "rotate.h"
 #include "shared_rows.h"
 #include "tiles.h"
 #include "tiles_ahead.h"
@@ -63,19 +64,26 @@ inline constexpr int kSymmetricRows = 1, kMinimumRows = 1, kHalvesRows = 1;
 inline constexpr int kFloatRows = 2, kFloatTiles = 1;
 #endif
 
-// kPromptsInTiles: quantised kinds read prompt tokens as bf16.
+// kPromptType: how quantised kinds read prompt tokens.
 // kRowStep: register blocks of that many rows are the best. kBf16Speed: of bf16 activations against int8 ones.
 #if defined(OV_HAS_TILES)
 inline constexpr int kRowStep = 32, kBf16Speed = 4;
-inline constexpr bool kPromptsInTiles = true;
+inline constexpr int kPromptType = OV_BF16;
 #else
 inline constexpr int kRowStep = 1, kBf16Speed = 1;
-inline constexpr bool kPromptsInTiles = false;
+#if defined(OV_ROTATES_PROMPTS)
+inline constexpr int kPromptType = OV_A8R;
+#else
+inline constexpr int kPromptType = OV_A8;
+#endif
 #endif
 
 void linear_int8(const LinearBlock& block);
 void linear_int8_gated(const LinearBlock& block);  // the same of two weights, with their gate
 void linear_float(const LinearBlock& block);  // BF16 and F32
+// Prompt tokens where kPromptType is OV_A8R:
+void linear_rotated(const LinearBlock& block);
+void linear_rotated_gated(const LinearBlock& block);
 // Where the level has tile registers (tiles.h):
 void linear_bf16_tiles(const LinearBlock& block);      // BF16
 void linear_expanded_tiles(const LinearBlock& block);  // quantised, of prompt tokens

@@ -92,7 +92,7 @@ bool ov_plan::allocate() {
         heads_per_kv = std::max(heads_per_kv, n.i[0] / s.num_kv_heads);
         k_dim = std::max(k_dim, s.k_pad);
         v_dim = std::max(v_dim, s.v_dim);
-        if (n.i[3] != OV_F32 && s.v_dim % 32 != 0) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
+        if (n.i[3] != OV_F32 && s.v_dim % kPartColumns != 0) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
         break;
       }
       case OV_OP_ROPE:
@@ -389,7 +389,7 @@ void ov_plan::run_attention(const ov_instr& n, const Rows& rows) {
                      n.f[0],
                      n.f[1]};
   // groups of 32 may not reach over the end of a head, since other threads have other heads
-  const bool is_prepared_after = out.dtype != OV_F32 && args.layer->shape.v_dim % 32 != 0;
+  const bool is_prepared_after = out.dtype != OV_F32 && args.layer->shape.v_dim % kPartColumns != 0;
   if (is_prepared_after) {
     args.out.data = reinterpret_cast<char*>(attention_rows);
     args.out.stride = align64(4 * attention_cols);
@@ -460,6 +460,16 @@ int ov_plan_read(ov_plan* plan, int32_t buffer, int64_t rows, float* out) {
       memcpy(out, row, sizeof(float) * static_cast<size_t>(b->cols));
     } else if (dtype == OV_BF16) {
       for (int32_t c = 0; c < b->cols; ++c) out[c] = from_bf16(reinterpret_cast<const uint16_t*>(row)[c]);
+    } else if (dtype == OV_A8R) {
+      const RotatedLayout layout = rotated_layout(b->cols);
+      const float* scales = reinterpret_cast<const float*>(row + layout.scale);
+      for (int64_t c = 0; c < b->cols; c += kRotation) {  // the transform is its own inverse, but for a factor
+        float y[kRotation];
+        for (int64_t i = 0; i < kRotation; ++i)
+          y[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[c + i]) * scales[c / kRotatedGroup];
+        rotate(y);
+        for (int64_t i = 0; i < kRotation && c + i < b->cols; ++i) out[c + i] = y[i] / kRotation;
+      }
     } else {
       const A8Layout layout = a8_layout(b->cols);
       const float* scales = reinterpret_cast<const float*>(row + layout.scale);

@@ -52,6 +52,9 @@ static void prepare_bf16(const float* in, int64_t cols, uint16_t* out) {
 }
 
 void prepare_row(int dtype, const float* in, int64_t cols, void* out) {
+#if defined(OV_ROTATES_PROMPTS)
+  if (dtype == OV_A8R) return rotate_row(in, cols, rotated_layout(cols), 0, static_cast<char*>(out));
+#endif
   if (dtype == OV_A8)
     prepare_a8(in, cols, a8_layout(cols), 0, static_cast<char*>(out));
   else if (dtype == OV_BF16)
@@ -72,6 +75,9 @@ void prepare_row(const View& out, int64_t row, const float* in) {
 void prepare_part(const View& out, int64_t row, int64_t first, int64_t cols, const float* in) {
   char* const at = static_cast<char*>(out.row(row));
   const int type = prepared_type(out, row);
+#if defined(OV_ROTATES_PROMPTS)
+  if (type == OV_A8R) return rotate_row(in, cols, rotated_layout(out.cols), first / kRotatedGroup, at);
+#endif
   if (type == OV_A8)
     prepare_a8(in, cols, a8_layout(out.cols), first / 32, at);
   else
