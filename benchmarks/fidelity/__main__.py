@@ -23,16 +23,23 @@ from benchmarks.fidelity.files import MODELS, CheckpointFile, checkpoint_files
 from benchmarks.fidelity.llama_cpp import llama_perplexity
 from benchmarks.fidelity.measure import NUM_GREEDY_TOKENS, Measurement, measure
 from benchmarks.fidelity.report import Part, Row, merge_json, write_markdown
-from benchmarks.fidelity.routes import REFERENCE, Route, open_llm, reads_prompts_in_bfloat16
+from benchmarks.fidelity.routes import REFERENCE, Route, open_llm, prompt_type
 from benchmarks.fidelity.scores import compare
 from octavo import __version__
 from octavo.config.flags.table import BY_FIELD
 from octavo.ops.library import load_library
+from octavo.ops.program import ElementType
 from octavo.platforms.cpu import cpu_facts
 from octavo.tokenizer.tokenizer import load_tokenizer
 
 BACKENDS = ("native", "torch")
 NARROW_CACHES = ("int8", "fp8")
+#: what quantised weights read prompts in, in words
+READ = {
+    ElementType.A8: "int8 activations",
+    ElementType.A8R: "rotated int8 prompts",
+    ElementType.BF16: "bfloat16 prompts",
+}
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -73,7 +80,7 @@ def main() -> None:
 def routes_of(file: CheckpointFile, backends: Sequence[str]) -> list[Route]:
     """The reference first, then every other way this build can compute the file."""
     as_stored = [Route("native", "auto")]
-    if reads_prompts_in_bfloat16():
+    if prompt_type() != ElementType.A8:
         as_stored.append(Route("native", "auto", prompt_dtype="int8"))
     if file.is_gguf and file.is_made:
         return [REFERENCE, *as_stored]
@@ -129,9 +136,8 @@ def measure_file(
 def described(route: Route) -> str:
     """The arithmetic in words."""
     if route.dtype == "auto":
-        is_int8 = route.prompt_dtype == "int8" or not reads_prompts_in_bfloat16()
-        how = "int8 activations" if is_int8 else "bfloat16 prompts"
-        return f"{route.backend}, as stored, {how}"
+        read_as = ElementType.A8 if route.prompt_dtype == "int8" else prompt_type()
+        return f"{route.backend}, as stored, {READ[read_as]}"
     return f"{route.backend}, {route.dtype}"
 
 

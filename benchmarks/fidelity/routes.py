@@ -50,10 +50,10 @@ class Route:
         return "/".join(parts)
 
 
-def reads_prompts_in_bfloat16() -> bool:
-    """True if quantised weights read prompts in bfloat16 on this machine, where nobody asks for
-    anything else."""
-    return load_library(None).input_type(GGMLType.Q8_0, is_prompt=True) == ElementType.BF16
+def prompt_type() -> ElementType:
+    """What quantised weights read prompts in on this machine, where nobody asks for anything
+    else."""
+    return ElementType(load_library(None).input_type(GGMLType.Q8_0, is_prompt=True))
 
 
 #: what all others are compared with

@@ -75,6 +75,7 @@ def input_type(kind: GGMLType) -> ElementType:
 
 _ACTIVATIONS = {
     ElementType.A8: "int8",
+    ElementType.A8R: "rotated int8",
     ElementType.BF16: "bfloat16",
     ElementType.F32: "float32",
 }

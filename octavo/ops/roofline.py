@@ -21,7 +21,12 @@ from octavo.ops.interface import KVLayer
 from octavo.ops.program import ElementType, Instruction, Op, Program, Rows
 from octavo.ops.step import StepArrays
 
-_ARITHMETIC = {ElementType.A8: "int8", ElementType.BF16: "bf16", ElementType.F32: "f32"}
+_ARITHMETIC = {
+    ElementType.A8: "int8",
+    ElementType.A8R: "int8",
+    ElementType.BF16: "bf16",
+    ElementType.F32: "f32",
+}
 
 
 class SizedWeight(Protocol):

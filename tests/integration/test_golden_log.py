@@ -33,7 +33,7 @@ REPLACED = (
     (r"\b\d+\.\d+\.\d+\.\d+:\d+", "HOST:PORT"),
     (r"\b(cmpl|chatcmpl)-[\w-]+", r"\1-ID"),
     (r"\b(avx\w+|scalar|amx\w*) kernels", "ISA kernels"),
-    (r" \(bfloat16 ones for prompts\)", ""),  # of some ISAs
+    (r" \((bfloat16|rotated int8) ones for prompts\)", ""),  # of some ISAs
     # whole numbers and those with points or commas; not Q4_1, v1, HTTP/1.1, and no HTTP status
     (r'(?<![\w./])(?<!" )\d+(?:[.,]\d+)*', "N"),
     (r" +", " "),

@@ -23,8 +23,10 @@ FLAGS = (
         STR,
         "auto",
         "what quantised weights read tokens of prompts in: auto is bfloat16 where the CPU has tile "
-        "registers for it (level amx) and int8 elsewhere; int8 as generated tokens, whose cached "
-        "blocks a prompt can then use",
+        "registers for it (level amx), int8 of rotated values on other levels with AVX-512, and as "
+        "generated tokens elsewhere; int8 is as generated tokens on every level, whose cached "
+        "blocks a prompt can then use; bfloat16 insists on it and is refused where there are no "
+        "tile registers",
         choices=("auto", "int8", "bfloat16"),
     ),
     Flag(

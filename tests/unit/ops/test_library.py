@@ -114,8 +114,12 @@ def test_rows_have_the_documented_size_and_are_padded_to_64_bytes(isa: str) -> N
     for cols in (1, 32, 33, 576, 1536):
         groups = -(-cols // 32)
         size = 32 * groups + 4 * groups + 4 * groups + 8 * groups
-        if library.input_type(GGMLType.Q8_0, is_prompt=True) == ElementType.BF16:
+        prompt_type = library.input_type(GGMLType.Q8_0, is_prompt=True)
+        if prompt_type == ElementType.BF16:
             size = max(size, 2 * 32 * groups)
+        elif prompt_type == ElementType.A8R:
+            wide = -(-cols // 64)
+            size = max(size, 64 * wide + 4 * wide)
         assert library.row_bytes(ElementType.A8, cols) == -(-size // 64) * 64
 
 

@@ -85,7 +85,7 @@ class Both:
 
 @each_isa
 @pytest.mark.parametrize("mix", MIXES)
-@pytest.mark.parametrize("n", [32, 53, 96, 288])
+@pytest.mark.parametrize("n", [32, 53, 96, 192, 288])
 def test_one_instruction_has_the_bits_of_two(
     isa: str, mix: tuple[GGMLType, GGMLType, ElementType], n: int
 ) -> None:
@@ -96,7 +96,7 @@ def test_one_instruction_has_the_bits_of_two(
 
 
 @each_isa
-@pytest.mark.parametrize("n", [32, 96])
+@pytest.mark.parametrize("n", [32, 64, 96])
 def test_threads_without_items_of_their_own_take_rows(isa: str, n: int) -> None:
     with plan_rig(isa, 3, max_tokens=520) as rig:
         both = Both(rig, n, MIXES[0], Activation.SILU, has_bias=True)

@@ -1,4 +1,4 @@
-"""Products for prompt tokens: bf16 tiles where the level has them, else as generated ones."""
+"""Products for prompt tokens: in bf16 tiles, in rotated int8 or as generated ones, by level."""
 
 from __future__ import annotations
 
@@ -9,20 +9,35 @@ import numpy.typing as npt
 import pytest
 
 from octavo.errors import EngineError
-from octavo.ops.ggml_type import GGMLType
+from octavo.ops.ggml_type import BLOCK_SHAPE, GGMLType
 from octavo.ops.interface import StoredTensor
-from octavo.ops.library import Library, ThreadPool, available_isas, load_library
+from octavo.ops.library import Library, NativeWeight, ThreadPool, available_isas, load_library
 from octavo.ops.plan import PlanOptions
 from octavo.ops.program import ElementType, Op, Rows
 from tests.fakes.bfloat16 import rounded_to_bfloat16
 from tests.fakes.int8_activations import rounded_to_int8
 from tests.fakes.memory_checkpoint import random_tensor
 from tests.fakes.plan_rig import SEEN_APART, plan_rig
+from tests.fakes.rotated_int8 import (
+    GROUP,
+    POINTS,
+    rotated,
+    rotated_back,
+    rotated_int8,
+    transformed,
+)
 
 F32 = npt.NDArray[np.float32]
+F64 = npt.NDArray[np.float64]
 ISAS = available_isas()
 KINDS = [kind for kind in GGMLType if kind != GGMLType.F16]
 QUANTIZED = [kind for kind in KINDS if kind not in (GGMLType.F32, GGMLType.BF16)]
+#: what quantised weights read prompts in; elsewhere as generated tokens
+PROMPT_TYPES = {
+    "avx512_vnni": ElementType.A8R,
+    "avx512_bf16": ElementType.A8R,
+    "amx": ElementType.BF16,
+}
 each_isa = pytest.mark.parametrize("isa", ISAS)
 each_quantized_kind = pytest.mark.parametrize("kind", QUANTIZED)
 
@@ -41,14 +56,46 @@ def normal(*shape: int, seed: int = 0) -> F32:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def reads_bfloat16(library: Library, kind: GGMLType) -> bool:
-    return library.input_type(kind, is_prompt=True) == ElementType.BF16
+def prompt_type(library: Library, kind: GGMLType = GGMLType.Q8_0) -> ElementType:
+    return ElementType(library.input_type(kind, is_prompt=True))
 
 
-def assert_close(library: Library, got: F32, x: F32, values: F32, kind: GGMLType) -> None:
+def rotated_weight(library: Library, pool: ThreadPool, weight: NativeWeight) -> F64:
+    """[n, K]: a weight as rotated activations find it, read by products with one of them each.
+
+    The transform of a row of the Hadamard matrix is 32 at one place, which 127 stands for.
+    """
+    k = weight.k
+    rows = np.kron(np.eye(k // POINTS), transformed(np.eye(POINTS))).astype(np.float32)
+    got = library.linear(pool, [weight], rows, is_prompt=True)[0]
+    scale = np.float64(np.float32(POINTS) / np.float32(127))
+    found = got.T.astype(np.float64) * POINTS / (127 * scale)
+    return np.pad(found, ((0, 0), (0, -k % GROUP)))
+
+
+def assert_rounded(found: F64, values: F32) -> None:
+    """Rotated values of a weight are whole steps, the nearest ones, of each 64's largest / 127."""
+    exact = rotated(values.astype(np.float64))
+    largest = np.abs(exact.reshape(len(exact), -1, GROUP)).max(-1)
+    step = np.repeat(largest / 127, GROUP, axis=1)
+    # their f32 arithmetic may take the other of two neighbours that are equally near
+    assert (np.abs(found - exact) <= 0.5 * (1 + 1e-3) * step).all()
+    count = found / np.where(step > 0, step, 1)
+    np.testing.assert_allclose(count, np.rint(count), rtol=0, atol=2e-3)
+    assert np.abs(count).max() < 127.5
+
+
+def assert_close(
+    library: Library, pool: ThreadPool, weight: NativeWeight, got: F32, x: F32
+) -> None:
     """|error| of f32 accumulation over k terms, relative to the sum of absolute products."""
-    if reads_bfloat16(library, kind):
+    values, read_as = weight.dequantize(0, weight.n), prompt_type(library, weight.kind)
+    if read_as == ElementType.BF16:
         left, right = rounded_to_bfloat16(x), rounded_to_bfloat16(values)
+    elif read_as == ElementType.A8R:
+        found = rotated_weight(library, pool, weight)
+        assert_rounded(found, values)
+        left, right = rotated_int8(x), found / POINTS
     else:
         left, right = rounded_to_int8(x), values.astype(np.float64)
     bound = np.abs(left) @ np.abs(right).T
@@ -61,7 +108,7 @@ def test_a_level_says_how_it_reads_prompts(isa: str) -> None:
     library = load_library(isa)
     for kind in QUANTIZED:
         assert library.input_type(kind, is_prompt=False) == ElementType.A8
-        assert reads_bfloat16(library, kind) == (isa == "amx")
+        assert prompt_type(library, kind) == PROMPT_TYPES.get(isa, ElementType.A8)
     for is_prompt in (False, True):
         assert library.input_type(GGMLType.F32, is_prompt=is_prompt) == ElementType.F32
         assert library.input_type(GGMLType.BF16, is_prompt=is_prompt) == ElementType.BF16
@@ -77,11 +124,10 @@ def test_products_are_those_of_the_rounded_values(
     weight = library.pack_weight(
         pool, random_tensor("w", (n, k), kind, np.random.default_rng(n + k)), kind
     )
-    values = weight.dequantize(0, n)
     for rows in (1, 70, 600) if n == 40 else (70,):
         x = normal(rows, k, seed=rows)
         got = library.linear(pool, [weight], x, is_prompt=True)[0]
-        assert_close(library, got, x, values, kind)
+        assert_close(library, pool, weight, got, x)
     weight.close()
 
 
@@ -97,7 +143,7 @@ def test_a_weight_in_the_place_of_another_one_is_read_itself(
         tensor = random_tensor("w", (n, k), kind, np.random.default_rng(seed))
         weight = library.pack_weight(pool, tensor, kind)
         got = library.linear(pool, [weight], x, is_prompt=True)[0]
-        assert_close(library, got, x, weight.dequantize(0, n), kind)
+        assert_close(library, pool, weight, got, x)
         weight.close()
 
 
@@ -114,7 +160,7 @@ def test_any_number_of_groups(
     for rows in (1, 13, 47):
         x = normal(rows, k)
         got = library.linear(pool, [weight], x, is_prompt=True)[0]
-        assert_close(library, got, x, weight.dequantize(0, 33), kind)
+        assert_close(library, pool, weight, got, x)
     weight.close()
 
 
@@ -125,14 +171,36 @@ def test_weights_are_rounded_to_nearest_even(
 ) -> None:
     """A row of the identity, which bf16 holds exactly, reads one column of the weight."""
     library, pool = load_library(isa), pools[isa][0]
-    if not reads_bfloat16(library, kind):
-        return  # nothing is rounded there
+    if prompt_type(library, kind) != ElementType.BF16:
+        return  # nothing is rounded there, or other values
     n, k = 48, 256
     weight = library.pack_weight(
         pool, random_tensor("w", (n, k), kind, np.random.default_rng(3)), kind
     )
     got = library.linear(pool, [weight], np.eye(k, dtype=np.float32), is_prompt=True)[0]
     np.testing.assert_array_equal(got.T, rounded_to_bfloat16(weight.dequantize(0, n)))
+    weight.close()
+
+
+@each_isa
+@each_quantized_kind
+@pytest.mark.parametrize(("n", "k"), [(48, 512), (33, 96)])
+def test_rotated_weights_have_8_bits_per_64_values(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, n: int, k: int
+) -> None:
+    library, pool = load_library(isa), pools[isa][0]
+    if prompt_type(library, kind) != ElementType.A8R or k % BLOCK_SHAPE[kind][0] != 0:
+        return  # nothing is rotated there, or there is no such weight
+    weight = library.pack_weight(
+        pool, random_tensor("w", (n, k), kind, np.random.default_rng(3)), kind
+    )
+    found, values = rotated_weight(library, pool, weight), weight.dequantize(0, n)
+    assert_rounded(found, values)
+    # in all, no worse than rounding to the nearest step is on the average
+    step = np.abs(rotated(values.astype(np.float64)).reshape(n, -1, GROUP)).max(-1) / 127
+    error = rotated_back(found, k) - values
+    expected = np.sqrt((step**2).mean() / 12 / POINTS)
+    assert np.sqrt((error**2).mean()) < 1.1 * expected
     weight.close()
 
 
@@ -271,7 +339,7 @@ def test_rows_of_a_step_are_computed_as_what_they_are(isa: str) -> None:
     x = normal(rows, 256)
     generated, prompts = (MixedStep(isa, 2).run(x, count) for count in (rows, 0))
     differs = any(not np.array_equal(a, b) for a, b in zip(generated, prompts, strict=True))
-    assert differs == (isa == "amx")
+    assert differs == (prompt_type(load_library(isa)) != ElementType.A8)
     for count in (1, 17, 33, 89):
         mixed = MixedStep(isa, 1 + count % 3).run(x, count)
         for got, first, rest in zip(mixed, generated, prompts, strict=True):
@@ -324,5 +392,11 @@ def test_prepared_rows_are_read_back_in_their_form(isa: str) -> None:
     x = normal(20, 256)
     *_, prepared, _ = MixedStep(isa, 1).run(x, 8)
     np.testing.assert_array_equal(prepared[:8], rounded_to_int8(x[:8]).astype(np.float32))
-    if isa == "amx":
+    read_as = prompt_type(load_library(isa))
+    if read_as == ElementType.BF16:
         np.testing.assert_array_equal(prepared[8:], rounded_to_bfloat16(x[8:]))
+    elif read_as == ElementType.A8R:
+        expected = rotated_back(rotated_int8(x[8:]), 256)
+        np.testing.assert_allclose(prepared[8:], expected, rtol=0, atol=1e-5)
+    else:
+        np.testing.assert_array_equal(prepared[8:], rounded_to_int8(x[8:]).astype(np.float32))

@@ -98,11 +98,19 @@ def test_notes_say_how_weights_are_kept() -> None:
     backend.close()
 
 
-def read_prompts_in_bfloat16(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
-    """`Library.input_type` of a level with tile registers."""
-    return ElementType.BF16 if is_prompt and kind != GGMLType.F32 else input_type(kind)
+def read_prompts_as(form: ElementType) -> Callable[..., int]:
+    """`Library.input_type` of a level that reads prompts in a form of their own."""
+
+    def read_as(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
+        generated = input_type(kind)
+        return form if is_prompt and generated == ElementType.A8 else generated
+
+    return read_as
 
 
+@pytest.mark.parametrize(
+    ("form", "words"), [(ElementType.BF16, "bfloat16"), (ElementType.A8R, "rotated int8")]
+)
 @pytest.mark.parametrize(
     ("kind", "prompts_as_generated", "is_apart"),
     [
@@ -113,17 +121,22 @@ def read_prompts_in_bfloat16(library: Library, kind: GGMLType, *, is_prompt: boo
     ],
 )
 def test_prompts_are_told_apart_if_a_weight_reads_them_in_another_form(
-    monkeypatch: pytest.MonkeyPatch, kind: GGMLType, prompts_as_generated: bool, is_apart: bool
+    monkeypatch: pytest.MonkeyPatch,
+    kind: GGMLType,
+    prompts_as_generated: bool,
+    is_apart: bool,
+    form: ElementType,
+    words: str,
 ) -> None:
-    monkeypatch.setattr(Library, "input_type", read_prompts_in_bfloat16)
+    monkeypatch.setattr(Library, "input_type", read_prompts_as(form))
     options = PlanOptions(prompts_as_generated=prompts_as_generated)
     backend = native_backend("auto", num_threads=1, options=options)
     weight(backend.ops, 8, 32, GGMLType.BF16)
     assert not backend.tells_prompts_apart
     weight(backend.ops, 8, 32, kind)
     assert backend.tells_prompts_apart is is_apart
-    words = "Q4_1 with int8 activations (bfloat16 ones for prompts)"
-    assert (words in backend.notes[0]) is is_apart
+    note = f"Q4_1 with int8 activations ({words} ones for prompts)"
+    assert (note in backend.notes[0]) is is_apart
     backend.close()
 
 

@@ -89,6 +89,8 @@ def test_totals_of_operations() -> None:
     assert head.operations == {"bf16": 41 * 2 * 100 * 64}
     as_generated = op_times(program, weights, 2, counter, timers, ElementType.A8)[0]
     assert as_generated.operations == {"int8": 43 * per_token}
+    rotated = op_times(program, weights, 2, counter, timers, ElementType.A8R)[0]
+    assert rotated.operations == as_generated.operations
 
 
 @pytest.mark.parametrize("isa", available_isas())

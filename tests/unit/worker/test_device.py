@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -23,7 +24,13 @@ def with_tiles(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
     return ElementType.BF16 if is_prompt and not is_float else ElementType.A8
 
 
-def without_tiles(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
+def with_rotation(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
+    """A level that reads prompts in rotated int8."""
+    is_float = kind in (GGMLType.F32, GGMLType.BF16)
+    return ElementType.A8R if is_prompt and not is_float else ElementType.A8
+
+
+def with_one_form(library: Library, kind: GGMLType, *, is_prompt: bool) -> int:
     """A level that reads all tokens alike."""
     return ElementType.A8
 
@@ -37,7 +44,10 @@ def test_prompts_are_computed_as_asked(monkeypatch: pytest.MonkeyPatch, prompt_d
     backend.close()
 
 
-def test_bfloat16_needs_a_level_with_tile_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("without_tiles", [with_rotation, with_one_form])
+def test_bfloat16_needs_a_level_with_tile_registers(
+    monkeypatch: pytest.MonkeyPatch, without_tiles: Callable[..., int]
+) -> None:
     monkeypatch.setattr(Library, "input_type", without_tiles)
     with pytest.raises(ConfigError) as refused:
         open_backend(CPU, "auto", "auto", "bfloat16")
@@ -45,7 +55,8 @@ def test_bfloat16_needs_a_level_with_tile_registers(monkeypatch: pytest.MonkeyPa
         "--prompt-dtype bfloat16 needs tile registers (level amx); the level here is "
         f"{load_library().isa}: leave it out, or use --dtype bfloat16 for all tokens"
     )
-    open_backend(CPU, "auto", "auto", "auto").close()
+    for allowed in ("auto", "int8"):
+        open_backend(CPU, "auto", "auto", allowed).close()
 
 
 @pytest.mark.parametrize("prompt_dtype", ["int8", "bfloat16"])

@@ -1,0 +1,59 @@
+"""How the native library prepares prompt tokens on levels with the rotated form, in numpy.
+
+Knows nothing of: plans, weights.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+#: values that are transformed together
+POINTS = 32
+#: transformed values with one scale
+GROUP = 64
+
+F32 = npt.NDArray[np.float32]
+
+
+def transformed(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Every 32 of x [rows, k], k a multiple of 32, times the Hadamard matrix, not normalised.
+
+    All operations are in the type of x and in the library's order, so bits are the same.
+    """
+    y = x.reshape(-1, POINTS)
+    half = 1
+    while half < POINTS:
+        pairs = y.reshape(-1, POINTS // (2 * half), 2, half)
+        first, second = pairs[:, :, 0], pairs[:, :, 1]
+        y = np.stack([first + second, first - second], axis=2)
+        half *= 2
+    return y.reshape(x.shape)
+
+
+def rotated(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """x [rows, k] with zeros up to a multiple of 64 columns, transformed: [rows, K]."""
+    return transformed(np.pad(x, ((0, 0), (0, -x.shape[1] % GROUP))))
+
+
+def quantize_rotated(x: F32) -> tuple[npt.NDArray[np.int8], F32]:
+    """Integers [rows, K] and scales [rows, K / 64] of finite x [rows, k]."""
+    groups = rotated(x).reshape(len(x), -1, GROUP)
+    amax = np.abs(groups).max(-1)
+    is_zero = amax < np.float32(1e-36)
+    safe = np.where(is_zero, np.float32(1), amax)
+    factor = np.where(is_zero, np.float32(0), np.float32(127) / safe)
+    scale = np.where(is_zero, np.float32(0), amax / np.float32(127))
+    integers = np.rint(groups * factor[..., None]).astype(np.int8)
+    return integers.reshape(len(x), -1), scale
+
+
+def rotated_int8(x: F32) -> npt.NDArray[np.float64]:
+    """The values [rows, K] that rotated weights are multiplied with, exactly."""
+    integers, scale = quantize_rotated(x)
+    return integers.astype(np.float64) * np.repeat(scale.astype(np.float64), GROUP, axis=1)
+
+
+def rotated_back(y: npt.NDArray[np.float64], cols: int) -> npt.NDArray[np.float64]:
+    """[rows, cols]: what y [rows, K] is the rotation of."""
+    return transformed(y)[:, :cols] / POINTS
