@@ -65,7 +65,14 @@ bool takes_pairs(const ov_weight* const* w, int num, int64_t rows, bool is_promp
 #endif
 }
 
-int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads) {
+// Tiles that kernels take at once: of a gate, those of a group of what reads its output.
+int64_t tile_step(const ov_weight& w, bool is_prompt, bool is_gated) {
+  const bool is_rotated = is_gated && linear_input_type(w.kind, is_prompt) == OV_A8R;
+  return is_rotated ? kRotatedGroup / kTileColumns : kTileStep;
+}
+
+int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads,
+                       int64_t tile_step) {
   const bool in_tiles = kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16;
   const int64_t work = rows * w.k * kTileColumns;
   int64_t tiles = total_tiles / (threads * kItemsPerThread);
@@ -78,7 +85,7 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
     const int64_t limit = least < fair ? fair : least;
     tiles = tiles < limit ? tiles : limit;
   }
-  tiles = tiles < 1 ? kTileStep : round_up(tiles, kTileStep);
+  tiles = tiles < 1 ? tile_step : round_up(tiles, tile_step);
 #if defined(OV_HAS_TILES)
   if (!is_prompt && linear_int8_in_tiles(w.kind, rows)) {
     // an item begins and ends slowly, so they are larger, but each thread has as many
@@ -100,7 +107,8 @@ struct Cut {
   int64_t items = 0;                              // of a row block
   bool of_pairs;                                  // an item is a pair of tiles, of all rows
 
-  Cut(const ov_weight* const* w, int num, int64_t rows, bool is_prompt, int threads) : num_segments(num) {
+  Cut(const ov_weight* const* w, int num, int64_t rows, bool is_prompt, bool is_gated, int threads)
+      : num_segments(num) {
     // nearly equal blocks that begin at multiples of kRowStep
     int64_t limit = kRowBlock;
     if (is_prompt) {
@@ -116,7 +124,7 @@ struct Cut {
       weights[s] = w[s];
       step[s] = of_pairs ? kTileStep
                          : tiles_per_item(*w[s], is_prompt, rows < block_rows ? rows : block_rows,
-                                          total_tiles * row_blocks, threads);
+                                          total_tiles * row_blocks, threads, tile_step(*w[s], is_prompt, is_gated));
       items += ceil_div(w[s]->num_tiles, step[s]);
       end[s] = items;
     }
@@ -185,12 +193,12 @@ constexpr bool keeps_apart(int output) { return kPromptType != OV_A8 && output =
 
 // The next linear's first items, or of none.
 Cut cut_of(const NextLinear& next, int threads) {
-  static const Cut kNone(nullptr, 0, 1, false, 1);
+  static const Cut kNone(nullptr, 0, 1, false, false, 1);
   if (next.num == 0 || next.rows.rows == 0) return kNone;
   const Forms forms(*next.weights[0], next.rows, keeps_apart(next.gated));
   const Form& first = forms.range[forms.range[0].rows > 0 ? 0 : 1];
   const bool is_one = next.gated >= 0 && gates_in_one_pass(*next.weights[0], first, next.gated);
-  return Cut(next.weights, is_one ? 1 : next.num, first.rows, first.is_prompt, threads);
+  return Cut(next.weights, is_one ? 1 : next.num, first.rows, first.is_prompt, is_one, threads);
 }
 
 struct Call {
@@ -323,7 +331,7 @@ void run_form(const Call& call, const Form& form, const Cut& then) {
   const int threads = call.pool ? pool_size(call.pool) : 1;
   const ov_weight* weights[kMaxSegments];
   for (int s = 0; s < call.num_segments; ++s) weights[s] = call.segments[s].weight;
-  const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, threads);
+  const Cut cut(weights, call.num_segments, form.rows, form.is_prompt, call.gate != nullptr, threads);
   FormRun(call, form, cut, then, threads).run(call.pool);
 }
 
