@@ -514,8 +514,11 @@ def test_one_tile_of_rows_has_the_bits_of_many(
 
 @each_isa
 @pytest.mark.parametrize("dtype", [ElementType.BF16, ElementType.A8])
-def test_a_prepared_output_has_the_bits_of_a_separate_step(isa: str, dtype: ElementType) -> None:
-    shape = Shape(k_dim=64, v_dim=64)
+@pytest.mark.parametrize("v_dim", [32, 40, 64, 96, 128])
+def test_a_prepared_output_has_the_bits_of_a_separate_step(
+    isa: str, dtype: ElementType, v_dim: int
+) -> None:
+    shape = Shape(k_dim=64, v_dim=v_dim)
     seq = sequence(shape, 40, 0)
     (plain,) = attend(shape, [seq], [[(0, 40)]], isa=isa)
     (fused,) = attend(shape, [seq], [[(0, 40)]], isa=isa, out_dtype=dtype)

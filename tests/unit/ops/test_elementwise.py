@@ -92,9 +92,11 @@ def test_activations_pass_nan_on_and_survive_the_ends_of_the_range(isa: str) -> 
 
 
 @each_isa
-@pytest.mark.parametrize("dtype", list(ElementType))
-def test_gating_prepares_its_output_as_a_separate_step_would(isa: str, dtype: ElementType) -> None:
-    cols = 96
+@pytest.mark.parametrize("dtype", [ElementType.F32, ElementType.BF16, ElementType.A8])
+@pytest.mark.parametrize("cols", [96, 128, 200])
+def test_gating_prepares_its_output_as_a_separate_step_would(
+    isa: str, dtype: ElementType, cols: int
+) -> None:
     with plan_rig(isa, 3) as rig:
         gate_up = rig.buffer(2 * cols)
         gate, up = gate_up, Operand(gate_up.buffer, cols)
@@ -108,7 +110,7 @@ def test_gating_prepares_its_output_as_a_separate_step_would(isa: str, dtype: El
             rig.emit(Op.SCALE, [plain], [apart], f=[1.0])
         rig.build()
         x = normal(40, 2 * cols)
-        value, prepared, expected = rig.run([(gate_up, x)], plain, fused, apart)
+        value, prepared, expected = rig.run([(gate_up, x)], plain, fused, apart, num_generated=9)
     reference = ACTIVATIONS[Activation.SILU](x[:, :cols].astype(np.float64)) * x[:, cols:]
     np.testing.assert_allclose(value, reference, atol=2e-6)
     np.testing.assert_array_equal(prepared, expected)
@@ -198,6 +200,7 @@ def test_a_norm_that_adds_and_prepares_has_the_bits_of_separate_steps(
             fused_total,
             prepared,
             fused,
+            num_generated=num_rows // 2,
         )
     np.testing.assert_array_equal(results[0], results[1])
     np.testing.assert_array_equal(results[2], results[3])
