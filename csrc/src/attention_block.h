@@ -104,8 +104,9 @@ void score_block(const char* q, int64_t q_stride, const SubReads& k, int words, 
       });
     });
   }
-  each<kRows, kCols>([&](auto m, auto n)
-                         OV_INLINED { store(out + m.value * kPartition + n.value * kSubBlock, acc[m.value][n.value]); });
+  each<kRows, kCols>([&](auto m, auto n) OV_INLINED {
+    store(out + m.value * kPartition + n.value * kSubBlock, acc[m.value][n.value]);
+  });
 }
 
 template <class Cache, int kRows, bool kAsks>
@@ -163,8 +164,9 @@ void value_block(const ValueArgs& a) {
       });
     }
   }
-  each<kRows, kCols>([&](auto m, auto n)
-                         OV_INLINED { store(a.out + m.value * a.out_stride + n.value * kLanes, acc[m.value][n.value]); });
+  each<kRows, kCols>([&](auto m, auto n) OV_INLINED {
+    store(a.out + m.value * a.out_stride + n.value * kLanes, acc[m.value][n.value]);
+  });
 }
 
 }  // namespace ov

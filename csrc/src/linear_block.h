@@ -80,7 +80,7 @@ inline constexpr int kPromptType = OV_A8;
 
 void linear_int8(const LinearBlock& block);
 void linear_int8_gated(const LinearBlock& block);  // the same of two weights, with their gate
-void linear_float(const LinearBlock& block);  // BF16 and F32
+void linear_float(const LinearBlock& block);       // BF16 and F32
 // Prompt tokens where kPromptType is OV_A8R:
 void linear_rotated(const LinearBlock& block);
 void linear_rotated_gated(const LinearBlock& block);

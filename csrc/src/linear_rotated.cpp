@@ -37,9 +37,8 @@ void multiply_rotated(const LinearBlock& b, int64_t tile, const RotatedInput& in
     });
     unroll<16>([&](auto q) OV_INLINED {
       __m512i w[kTiles];
-      unroll<kTiles>([&](auto c) OV_INLINED {
-        w[c.value] = _mm512_load_si512(panel + c.value * kRotatedRecord + 64 * q.value);
-      });
+      unroll<kTiles>(
+          [&](auto c) OV_INLINED { w[c.value] = _mm512_load_si512(panel + c.value * kRotatedRecord + 64 * q.value); });
       unroll<R>([&](auto r) OV_INLINED {
         int32_t four;
         memcpy(&four, rows + r.value * in.stride + kRotatedGroup * g + 4 * q.value, 4);

@@ -92,7 +92,8 @@ bool ov_plan::allocate() {
         heads_per_kv = std::max(heads_per_kv, n.i[0] / s.num_kv_heads);
         k_dim = std::max(k_dim, s.k_pad);
         v_dim = std::max(v_dim, s.v_dim);
-        if (n.i[3] != OV_F32 && s.v_dim % kPartColumns != 0) attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
+        if (n.i[3] != OV_F32 && s.v_dim % kPartColumns != 0)
+          attention_cols = std::max(attention_cols, int64_t{n.i[0]} * s.v_dim);
         break;
       }
       case OV_OP_ROPE:

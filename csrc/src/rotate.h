@@ -53,8 +53,8 @@ template <int Distance>
 inline __m512 butterfly(__m512 x) {
   constexpr int kMinus = static_cast<int>(0x80000000u);
   constexpr auto sign = [](int lane) { return lane & Distance ? kMinus : 0; };
-  const __m512i signs = _mm512_setr_epi32(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7), sign(8),
-                                          sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
+  const __m512i signs = _mm512_setr_epi32(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7),
+                                          sign(8), sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
   const __m512 across = Distance == 1   ? _mm512_permute_ps(x, 0xb1)
                         : Distance == 2 ? _mm512_permute_ps(x, 0x4e)
                         : Distance == 4 ? _mm512_shuffle_f32x4(x, x, 0xb1)
@@ -86,8 +86,7 @@ inline void rotate_group(const float* x, const RotatedLayout& l, int64_t group, 
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   const __m512i bytes = _mm512_permutexvar_epi32(order, words);
   _mm512_storeu_si512(row + kRotatedGroup * group, bytes);
-  const int32_t sum =
-      _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes));
+  const int32_t sum = _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes));
   const int32_t start = -128 * sum;
   memcpy(row + l.scale + 4 * group, &scale, 4);
   memcpy(row + l.start + 4 * group, &start, 4);

@@ -33,10 +33,8 @@ OV_ALWAYS_INLINE void transform16(const __m512i (&quad)[4], __m512i (&out)[16]) 
     const __m512i w[4] = {_mm512_add_epi16(s0, s1), _mm512_add_epi16(d0, d1), _mm512_sub_epi16(s0, s1),
                           _mm512_sub_epi16(d0, d1)};
     unroll<4>([&](auto q) OV_INLINED {
-      const __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(w[q.value], 16), 16);
-      const __m512i high = _mm512_srai_epi32(w[q.value], 16);
-      out[4 * q.value + i.value] = _mm512_add_epi32(low, high);
-      out[4 * q.value + 2 + i.value] = _mm512_sub_epi32(low, high);
+      out[4 * q.value + i.value] = _mm512_madd_epi16(w[q.value], _mm512_set1_epi16(1));
+      out[4 * q.value + 2 + i.value] = _mm512_madd_epi16(w[q.value], _mm512_set1_epi32(static_cast<int>(0xffff0001u)));
     });
   });
 }
@@ -90,7 +88,8 @@ OV_ALWAYS_INLINE void round_group(const float* values, __m512i top, uint8_t* rec
   const __m512 amax = _mm512_castsi512_ps(top);
   const __mmask16 some = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(kSmallestAmax), _CMP_GE_OQ);
   const __m512 factor = _mm512_maskz_div_ps(some, _mm512_set1_ps(127.0f), amax);
-  const __m512 scale = _mm512_maskz_mul_ps(some, _mm512_div_ps(amax, _mm512_set1_ps(127.0f)), _mm512_set1_ps(1.0f / 32));
+  const __m512 scale =
+      _mm512_maskz_mul_ps(some, _mm512_div_ps(amax, _mm512_set1_ps(127.0f)), _mm512_set1_ps(1.0f / 32));
   _mm512_store_ps(reinterpret_cast<float*>(record + 1024), scale);
   for (int q = 0; q < 16; ++q, values += 64, record += 64) {
     const auto rounded = [&](int i) OV_INLINED {
