@@ -1,7 +1,7 @@
 """Products of prompt tokens against torch.
 
-In bfloat16 they are those of values that torch rounds; in rotated int8 they are as far from those of
-exact values as two roundings to 8 bits are.
+In bfloat16 they are those of values that torch rounds; in rotated int8 they are as far from those
+of exact values as two roundings to 8 bits are.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from tests.fakes.rotated_int8 import (
     rotated_int8,
     transformed,
 )
+from tests.unit.ops.test_linear import extreme_tensor
 
 F32 = npt.NDArray[np.float32]
 F64 = npt.NDArray[np.float64]
@@ -201,6 +202,26 @@ def test_rotated_weights_have_8_bits_per_64_values(
     error = rotated_back(found, k) - values
     expected = np.sqrt((step**2).mean() / 12 / POINTS)
     assert np.sqrt((error**2).mean()) < 1.1 * expected
+    weight.close()
+
+
+@each_isa
+@each_quantized_kind
+@pytest.mark.parametrize("code_byte", [0x00, 0xFF, 0x80, 0x7F, 0x88])
+def test_equal_codes_and_rows_that_rotation_gathers_in_one_value(
+    pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, code_byte: int
+) -> None:
+    """The largest sums of codes there are, and groups of zeros among rows and weights."""
+    library, pool, k = load_library(isa), pools[isa][0], 256
+    weight = library.pack_weight(pool, extreme_tensor(kind, code_byte, 16, k), kind)
+    x = np.tile(transformed(np.eye(POINTS)), (1, k // POINTS)).astype(np.float32) * 127
+    x[:, 64:128] = 0
+    x[3] = 0
+    x[4] = 1e-39
+    for rows in (1, 8, 32):
+        got = library.linear(pool, [weight], x[:rows], is_prompt=True)[0]
+        assert np.isfinite(got).all()
+        assert_close(library, pool, weight, got, x[:rows])
     weight.close()
 
 
