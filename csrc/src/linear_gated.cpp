@@ -92,8 +92,13 @@ void linear_int8_gated(const LinearBlock& b) {
 void linear_rotated_gated(const LinearBlock& b) {
   const RotatedLayout l = rotated_layout(b.gate->out.cols);
   compute_gated<kRotatedGroup>(b, linear_rotated, [&](const float* x, int64_t group) {
-    for (int64_t r = 0; r < b.rows; ++r)
-      rotate_group(x + r * kRotatedGroup, l, group, static_cast<char*>(b.gate->out.row(b.first_row + r)));
+    const auto row = [&](int64_t r) { return static_cast<char*>(b.gate->out.row(b.first_row + r)); };
+    int64_t r = 0;
+    for (; r + 4 <= b.rows; r += 4) {
+      const RotatedGroups<4> four(x + r * kRotatedGroup);
+      for (int n = 0; n < 4; ++n) store_rotated(four, n, l, group, row(r + n));
+    }
+    for (; r < b.rows; ++r) store_rotated(RotatedGroups<1>(x + r * kRotatedGroup), 0, l, group, row(r));
   });
 }
 #endif

@@ -63,43 +63,102 @@ inline __m512 butterfly(__m512 x) {
 }
 inline __m512 rotate16(__m512 x) { return butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(x)))); }
 
-// Sixty-four values to group `group` of a row of layout l.
-inline void rotate_group(const float* x, const RotatedLayout& l, int64_t group, char* row) {
-  constexpr float kSmallestAmax = 1e-36f;  // below it 127 / amax would overflow
-  const __m512 a = rotate16(_mm512_loadu_ps(x)), b = rotate16(_mm512_loadu_ps(x + 16));
-  const __m512 c = rotate16(_mm512_loadu_ps(x + 32)), d = rotate16(_mm512_loadu_ps(x + 48));
-  const __m512 y[4] = {_mm512_add_ps(a, b), _mm512_sub_ps(a, b), _mm512_add_ps(c, d), _mm512_sub_ps(c, d)};
-  // compared as integers, where a NaN is larger than every number: it decides the scale
-  const auto magnitude = [](__m512 v) {
-    return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
-  };
-  const __m512i top = _mm512_max_epi32(_mm512_max_epi32(magnitude(y[0]), magnitude(y[1])),
-                                       _mm512_max_epi32(magnitude(y[2]), magnitude(y[3])));
-  const float amax = bits_float(static_cast<uint32_t>(_mm512_reduce_max_epi32(top)));
-  const bool is_zero = amax < kSmallestAmax;
-  const float scale = is_zero ? 0.0f : amax / 127.0f;
-  const __m512 factor = _mm512_set1_ps(is_zero ? 0.0f : 127.0f / amax);
-  const auto rounded = [&](int i) { return _mm512_cvtps_epi32(_mm512_mul_ps(y[i], factor)); };
-  const __m512i words =
-      _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
-  // packing works within 128-bit lanes; the permutation puts dwords back in order
-  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  const __m512i bytes = _mm512_permutexvar_epi32(order, words);
-  _mm512_storeu_si512(row + kRotatedGroup * group, bytes);
-  const int32_t sum = _mm512_reduce_add_epi32(_mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes));
-  const int32_t start = -128 * sum;
-  memcpy(row + l.scale + 4 * group, &scale, 4);
-  memcpy(row + l.start + 4 * group, &start, 4);
+// N groups of 64 values each, as a row has them; N is 1 or 4.
+template <int N>
+struct RotatedGroups {
+  __m512i bytes[N];
+  float scale[4];
+  int32_t start[4];
+
+  explicit RotatedGroups(const float* x) {
+    constexpr float kSmallestAmax = 1e-36f;  // below it 127 / amax would overflow
+    __m512 y[N][4];
+    __m512i most[4] = {};
+    for (int n = 0; n < N; ++n, x += kRotatedGroup) {
+      const __m512 a = rotate16(_mm512_loadu_ps(x)), b = rotate16(_mm512_loadu_ps(x + 16));
+      const __m512 c = rotate16(_mm512_loadu_ps(x + 32)), d = rotate16(_mm512_loadu_ps(x + 48));
+      y[n][0] = _mm512_add_ps(a, b);
+      y[n][1] = _mm512_sub_ps(a, b);
+      y[n][2] = _mm512_add_ps(c, d);
+      y[n][3] = _mm512_sub_ps(c, d);
+      // compared as integers, where a NaN is larger than every number: it decides the scale
+      most[n] = _mm512_max_epi32(_mm512_max_epi32(magnitude(y[n][0]), magnitude(y[n][1])),
+                                 _mm512_max_epi32(magnitude(y[n][2]), magnitude(y[n][3])));
+    }
+    const __m128 amax = _mm_castsi128_ps(across_lanes<N>(most, [](auto p, auto q) {
+      if constexpr (sizeof p == 64)
+        return _mm512_max_epi32(p, q);
+      else
+        return _mm_max_epi32(p, q);
+    }));
+    const __mmask8 is_zero = _mm_cmp_ps_mask(amax, _mm_set1_ps(kSmallestAmax), _CMP_LT_OQ);
+    const __m128 top = _mm_set1_ps(127.0f), zero = _mm_setzero_ps();
+    alignas(16) float factor[4];
+    _mm_store_ps(factor, _mm_mask_mov_ps(_mm_div_ps(top, amax), is_zero, zero));
+    _mm_storeu_ps(scale, _mm_mask_mov_ps(_mm_div_ps(amax, top), is_zero, zero));
+    __m512i sums[4] = {};
+    for (int n = 0; n < N; ++n) {
+      const __m512 f = _mm512_set1_ps(factor[n]);
+      const auto rounded = [&](int i) { return _mm512_cvtps_epi32(_mm512_mul_ps(y[n][i], f)); };
+      const __m512i words =
+          _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
+      // packing works within 128-bit lanes; the permutation puts dwords back in order
+      const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      bytes[n] = _mm512_permutexvar_epi32(order, words);
+      sums[n] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes[n]);
+    }
+    const __m128i sum = across_lanes<N>(sums, [](auto p, auto q) {
+      if constexpr (sizeof p == 64)
+        return _mm512_add_epi32(p, q);
+      else
+        return _mm_add_epi32(p, q);
+    });
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(start), _mm_sub_epi32(_mm_setzero_si128(), _mm_slli_epi32(sum, 7)));
+  }
+
+ private:
+  static __m512i magnitude(__m512 v) { return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff)); }
+  // Lane n: all sixteen lanes of vector n, together.
+  template <int M, class F>
+  static __m128i across_lanes(const __m512i (&v)[4], F&& f) {
+    __m512i u = v[0];
+    if constexpr (M > 1) {
+      const __m512i low = f(_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+      const __m512i high = f(_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+      u = f(_mm512_unpacklo_epi64(low, high), _mm512_unpackhi_epi64(low, high));
+    }
+    u = f(u, _mm512_shuffle_i32x4(u, u, 0x4e));
+    u = f(u, _mm512_shuffle_i32x4(u, u, 0xb1));
+    __m128i w = _mm512_castsi512_si128(u);
+    if constexpr (M == 1) {
+      w = f(w, _mm_shuffle_epi32(w, 0x4e));
+      w = f(w, _mm_shuffle_epi32(w, 0xb1));
+    }
+    return w;
+  }
+};
+
+// Group n of `of` to group `group` of a row of layout l.
+template <int N>
+inline void store_rotated(const RotatedGroups<N>& of, int n, const RotatedLayout& l, int64_t group, char* row) {
+  _mm512_storeu_si512(row + kRotatedGroup * group, of.bytes[n]);
+  memcpy(row + l.scale + 4 * group, of.scale + n, 4);
+  memcpy(row + l.start + 4 * group, of.start + n, 4);
 }
 
 // The groups of `cols` columns, the first of which is group `begin`.
 inline void rotate_row(const float* x, int64_t cols, const RotatedLayout& l, int64_t begin, char* row) {
+  const int64_t whole = cols / kRotatedGroup;
   int64_t g = 0;
-  for (; (g + 1) * kRotatedGroup <= cols; ++g) rotate_group(x + g * kRotatedGroup, l, begin + g, row);
+  for (; g + 4 <= whole; g += 4) {
+    const RotatedGroups<4> four(x + g * kRotatedGroup);
+    for (int n = 0; n < 4; ++n) store_rotated(four, n, l, begin + g + n, row);
+  }
+  for (; g < whole; ++g) store_rotated(RotatedGroups<1>(x + g * kRotatedGroup), 0, l, begin + g, row);
   if (g * kRotatedGroup == cols) return;
   alignas(64) float tail[kRotatedGroup] = {};
   memcpy(tail, x + g * kRotatedGroup, static_cast<size_t>(cols - g * kRotatedGroup) * sizeof(float));
-  rotate_group(tail, l, begin + g, row);
+  store_rotated(RotatedGroups<1>(tail), 0, l, begin + g, row);
 }
 
 #endif
