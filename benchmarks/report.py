@@ -1,8 +1,12 @@
-"""Writes docs/performance.md and README's table from the results: `python -m benchmarks.report`."""
+"""Writes docs/performance.md and README's table from the results: `python -m benchmarks.report`.
+
+Those of the machine measured last lie in benchmarks/results, those of others in folders there.
+"""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -32,12 +36,23 @@ COLUMNS = (
 
 def main() -> None:
     """Fills the marked parts of README.md and docs/performance.md."""
-    sections = json.loads((RESULTS / "peers.json").read_text())["sections"]
-    growth = json.loads((RESULTS / "growth.json").read_text())
+    sections = _read(RESULTS / "peers.json")["sections"]
     fill("README.md", engines_table(sections) + "\n" + machine_line(sections))
-    parts = [engines_table(sections), table(rows(sections)) + "\n"]
-    parts += [growth_tables(growth), machine_line(sections)]
-    fill("docs/performance.md", "\n".join(parts))
+    others = sorted(path.parent for path in RESULTS.glob("*/peers.json"))
+    fill("docs/performance.md", "\n".join(machine_part(folder) for folder in [RESULTS, *others]))
+
+
+def machine_part(folder: Path) -> str:
+    """All tables of one machine."""
+    sections, growth = _read(folder / "peers.json")["sections"], _read(folder / "growth.json")
+    parts = [f"### Level {machine_of(sections)['isa']}\n", machine_line(sections)]
+    parts += [engines_table(sections), table(rows(sections)) + "\n", growth_tables(growth)]
+    return "\n".join(parts)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text())
+    return content
 
 
 def fill(name: str, text: str) -> None:
@@ -98,10 +113,16 @@ def growth_tables(growth: dict[str, Any]) -> str:
     return "\n".join(tables)
 
 
+def machine_of(sections: dict[str, Any]) -> dict[str, Any]:
+    """Its facts, as the first section noted them."""
+    facts: dict[str, Any] = next(iter(sections.values()))["machine"]
+    return facts
+
+
 def machine_line(sections: dict[str, Any]) -> str:
     """Where and when the figures are from."""
     facts = [section["machine"] for section in sections.values()]
-    first = facts[0]
+    first = machine_of(sections)
     commits = sorted({fact["commit"] for fact in facts})
     return (
         f"{first['cpu']}, {first['cores']} cores, level {first['isa']}, {first['memory_gib']} GiB; "

@@ -3,7 +3,8 @@
 Blocks lie one after the other in memory, and the pool hands out blocks that nobody has had yet in
 this order. So what comes next is what lies behind the last block that anybody has had: up to
 `PREFAULT_AHEAD_BYTES` of it are given pages by a thread that gives way to all others, and that
-touches nothing while a step computes. What is touched stays so.
+touches nothing while a step computes. What is touched stays so. The first `PREFAULT_FIRST_BYTES`
+are touched in any case, as the first crowd may come before there has been an idle moment.
 
 The thread is native: one that waits for the interpreter at the lowest priority could hold up a
 step, since it would have to run first to give the interpreter back.
@@ -24,8 +25,10 @@ logger = logging.getLogger(__name__)
 
 #: Memory that is taken and may never be used. Three prompts of a thousand tokens of a small model.
 PREFAULT_AHEAD_BYTES = 64 << 20
-#: With less available, memory that may never be used is left to others.
-PREFAULT_RESERVE_BYTES = 4 * PREFAULT_AHEAD_BYTES
+#: The beginning of the cache, but no more than a third of it. Thirty-two streams of a small model.
+PREFAULT_FIRST_BYTES = 512 << 20
+#: With less left available, memory that may never be used is left to others.
+PREFAULT_RESERVE_BYTES = 3 * PREFAULT_AHEAD_BYTES
 #: A huge page.
 PIECE_BYTES = 2 << 20
 THREAD_NAME = "octavo-prefault"
@@ -105,7 +108,8 @@ class KVPrefault:
 
     def _can_afford(self, end: int) -> bool:
         if end > self._affordable_end and (  # asking takes longer than all else here
-            self._available_memory_bytes() >= PREFAULT_RESERVE_BYTES
+            self._available_memory_bytes()
+            >= PREFAULT_RESERVE_BYTES + end - max(self._used, self.reached_bytes)
         ):
             self._affordable_end = end + PREFAULT_AHEAD_BYTES
         return end <= self._affordable_end
@@ -122,5 +126,5 @@ class KVPrefault:
 
 def prefault_end(used_bytes: int, size_bytes: int) -> int:
     """Memory before this should be touched: whole huge pages, or all of it."""
-    end = used_bytes + PREFAULT_AHEAD_BYTES
+    end = max(used_bytes + PREFAULT_AHEAD_BYTES, min(PREFAULT_FIRST_BYTES, size_bytes // 3))
     return size_bytes if end >= size_bytes else end // PIECE_BYTES * PIECE_BYTES

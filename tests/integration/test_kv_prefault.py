@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from octavo.ops.prefault import PREFAULT_AHEAD_BYTES
+from octavo.ops.prefault import PREFAULT_AHEAD_BYTES, prefault_end
 from tests.integration.server import Server, serving
 
 MIB = 1 << 20
@@ -43,11 +43,12 @@ def test_an_idle_server_is_ahead_by_the_bound_however_much_was_used(tmp_path: Pa
     with serving(tmp_path / "few", "--num-gpu-blocks-override", str(num_blocks)) as server:
         prefill(server, "zero")  # touches activations, too
         least = rss_from(server.core(), 0) - num_blocks * BLOCK_BYTES
-    with serving(tmp_path / "many", "--num-gpu-blocks-override", "4000") as server:
+    many = 700
+    with serving(tmp_path / "many", "--num-gpu-blocks-override", str(many)) as server:
         used = 0
         for word in ("zero", "one", "two", "three", "four"):
             used += prefill(server, word)
             if word in ("zero", "four"):
-                expected = least + used + PREFAULT_AHEAD_BYTES
+                expected = least + prefault_end(used, many * BLOCK_BYTES)
                 assert rss_from(server.core(), expected - NOISE) <= expected + NOISE
         assert used > PREFAULT_AHEAD_BYTES

@@ -9,7 +9,7 @@ import pytest
 from octavo.errors import StartupError
 from octavo.ops.backend import KVPool
 from octavo.ops.kv_memory import KVMemory
-from octavo.ops.prefault import PIECE_BYTES, PREFAULT_AHEAD_BYTES
+from octavo.ops.prefault import PIECE_BYTES, prefault_end
 
 ADDRESS = 1 << 30
 BYTES_PER_BLOCK = PIECE_BYTES // 4
@@ -49,7 +49,8 @@ def test_blocks_are_touched_ahead_between_steps_and_the_thread_ends_before_the_m
     memory.begin_step()
     memory.begin_step()
     memory.close()
-    begin, end = 3 * PIECE_BYTES, PREFAULT_AHEAD_BYTES + 2 * PIECE_BYTES
+    begin = 3 * PIECE_BYTES
+    end = prefault_end(9 * BYTES_PER_BLOCK, 1000 * BYTES_PER_BLOCK)
     assert library.calls == [
         ("map", 1000 * BYTES_PER_BLOCK),
         ("prefault_create", ADDRESS, b"octavo-prefault"),

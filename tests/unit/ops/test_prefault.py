@@ -23,9 +23,11 @@ from octavo.ops.library import Library, load_library
 from octavo.ops.prefault import (
     PIECE_BYTES,
     PREFAULT_AHEAD_BYTES,
+    PREFAULT_FIRST_BYTES,
     PREFAULT_RESERVE_BYTES,
     THREAD_NAME,
     KVPrefault,
+    prefault_end,
 )
 
 MIB = 1 << 20
@@ -75,9 +77,16 @@ def faked(library: FakeLibrary, size: int, available: int = 1 << 40) -> KVPrefau
     return KVPrefault(made, 1 << 21, size, available_memory_bytes=lambda: available)
 
 
+def bound(used: int, size: int) -> int:
+    """A third of the memory, but not more than is worth it, or some beyond what is used."""
+    return min(size, max(used + PREFAULT_AHEAD_BYTES, min(PREFAULT_FIRST_BYTES, size // 3)))
+
+
 @given(
-    st.integers(1, 400 * MIB),
-    st.lists(st.tuples(st.integers(0, 500 * MIB), st.booleans(), st.integers(0, 40)), max_size=20),
+    st.integers(1, 2400 * MIB),
+    st.lists(
+        st.tuples(st.integers(0, 2500 * MIB), st.booleans(), st.integers(0, 400)), max_size=20
+    ),
 )
 def test_it_is_ahead_by_a_bound_and_never_goes_back(
     size: int, moments: list[tuple[int, bool, int]]
@@ -93,41 +102,50 @@ def test_it_is_ahead_by_a_bound_and_never_goes_back(
             prefault.pause()
         library.touch(num_pieces)
         for begin, end in library.asked[-1:]:
-            assert 0 <= begin <= end <= min(size, used + PREFAULT_AHEAD_BYTES)
+            assert 0 <= begin <= end <= bound(used, size)
             assert end == size or end % PIECE_BYTES == 0
             assert begin == size or begin % PIECE_BYTES == 0
-        assert library.reached <= min(size, used + PREFAULT_AHEAD_BYTES)
+        assert library.reached <= bound(used, size)
     assert library.asked == sorted(library.asked)
     prefault.go_on(used)
-    library.touch(1000)
-    assert library.reached >= min(size, used + PREFAULT_AHEAD_BYTES - PIECE_BYTES + 1)
+    library.touch(2000)
+    assert library.reached >= min(size, bound(used, size) - PIECE_BYTES + 1)
+
+
+def test_the_first_crowd_finds_memory_that_was_touched_while_nobody_came() -> None:
+    assert prefault_end(0, 12 * PREFAULT_FIRST_BYTES) == PREFAULT_FIRST_BYTES
+    assert prefault_end(0, 600 * MIB) == 200 * MIB
+    assert prefault_end(0, 96 * MIB) == PREFAULT_AHEAD_BYTES
+    used = PREFAULT_FIRST_BYTES - 32 * MIB
+    assert prefault_end(used, 12 * PREFAULT_FIRST_BYTES) == used + PREFAULT_AHEAD_BYTES
 
 
 def test_far_enough_ahead_nothing_is_asked_and_a_pause_is_over_with_the_next_idle_moment() -> None:
     library = FakeLibrary()
-    prefault = faked(library, 1 << 30)
+    prefault, end = faked(library, 1 << 30), prefault_end(0, 1 << 30)
     prefault.go_on(0)
     assert prefault.is_running
     prefault.pause()
     assert not prefault.is_running
-    library.touch(100)
+    library.touch(1000)
     prefault.go_on(0)
-    library.touch(100)
-    assert library.reached == PREFAULT_AHEAD_BYTES
+    library.touch(1000)
+    assert library.reached == end
     prefault.pause()
     for _ in range(3):
         prefault.go_on(MIB)
-    assert library.asked == [(0, PREFAULT_AHEAD_BYTES)] * 2
+    assert library.asked == [(0, end)] * 2
     assert not prefault.is_running
 
 
 def test_memory_that_others_may_need_is_left_alone() -> None:
     library = FakeLibrary()
-    prefault = faked(library, 1 << 30, PREFAULT_RESERVE_BYTES - 1)
+    needed = PREFAULT_RESERVE_BYTES + prefault_end(0, 1 << 30)
+    prefault = faked(library, 1 << 30, needed - 1)
     prefault.go_on(0)
     assert not library.asked
     assert library.num_threads == 0
-    enough = faked(library, 1 << 30, PREFAULT_RESERVE_BYTES)
+    enough = faked(library, 1 << 30, needed)
     enough.go_on(0)
     assert library.asked
 
@@ -136,11 +154,12 @@ def test_memory_is_looked_at_again_only_after_as_much_was_asked() -> None:
     library, looks = FakeLibrary(), []
     made: Any = library
     prefault = KVPrefault(
-        made, 1 << 21, 1 << 30, available_memory_bytes=lambda: looks.append(0) or 1 << 40
+        made, 1 << 21, 3 << 30, available_memory_bytes=lambda: looks.append(0) or 1 << 40
     )
-    for used in range(0, 8 * PREFAULT_AHEAD_BYTES, PIECE_BYTES):
+    begin = PREFAULT_FIRST_BYTES
+    for used in range(begin, begin + 8 * PREFAULT_AHEAD_BYTES, PIECE_BYTES):
         prefault.go_on(used)
-        library.touch(100)
+        library.touch(1000)
     assert len(library.asked) == 8 * PREFAULT_AHEAD_BYTES // PIECE_BYTES
     assert len(looks) <= 8
 
