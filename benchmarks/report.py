@@ -44,9 +44,11 @@ def main() -> None:
 
 def machine_part(folder: Path) -> str:
     """All tables of one machine."""
-    sections, growth = _read(folder / "peers.json")["sections"], _read(folder / "growth.json")
+    sections = _read(folder / "peers.json")["sections"]
     parts = [f"### Level {machine_of(sections)['isa']}\n", machine_line(sections)]
-    parts += [engines_table(sections), table(rows(sections)) + "\n", growth_tables(growth)]
+    parts += [engines_table(sections), table(rows(sections)) + "\n"]
+    if (growth := folder / "growth.json").exists():
+        parts.append(growth_tables(_read(growth)))
     return "\n".join(parts)
 
 
