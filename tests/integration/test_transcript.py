@@ -20,7 +20,7 @@ from tests.integration.server import Server, serving
 TRANSCRIPT = Path(__file__).resolve().parents[1] / "data/transcript/smollm2.json"
 PROMPTS = [
     "What is 2+2?",
-    "Name three fruits.",
+    "How many days are in a week?",
     "What is the capital of Japan?",
     "Count from one to ten.",
     "List the months of the year.",
