@@ -77,9 +77,10 @@ def test_every_value_on_the_way_equals_pytorchs(architecture: str, kind: GGMLTyp
         assert isinstance(handle, NativeTensor)
         made = plan.read(handle.buffer, len(values))[:, handle.col : handle.col + handle.cols]
         difference = float(np.abs(made - values.numpy()).max() / values.abs().max())
-        # softmax makes ten times as much of how sums of scores were rounded, which no two CPUs do alike
+        # softmax makes ten times as much of how scores were rounded, which CPUs do not do alike
         assert difference <= (3e-5 if name == "attention" else 1e-5), name
         maximum = max(maximum, difference)
-    print(f"{len(native.names)} values, largest relative difference {maximum:.2e} (bound 1e-05, attention 3e-05)")
+    values = f"{len(native.names)} values, largest relative difference {maximum:.2e}"
+    print(f"{values} (bound 1e-05, attention 3e-05)")
     plan.close()
     backend.close()
