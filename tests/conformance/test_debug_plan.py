@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -14,6 +15,7 @@ import torch
 from octavo.models.registry import model_class
 from octavo.ops.backend import Network
 from octavo.ops.ggml_type import GGMLType
+from octavo.ops.interface import StoredTensor
 from octavo.ops.native import NativeTensor
 from octavo.ops.plan import PlanOptions
 from octavo.ops.torch import TorchOps
@@ -45,12 +47,23 @@ class TracedOps:
         return call
 
 
+def with_modest_scores(tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """With a quarter of what queries and keys are made of: random 4-bit weights give scores of 183,
+    of which one unit in the last place is more than the bound below."""
+    scaled = dict(tensors)
+    for name, tensor in tensors.items():
+        if name.endswith("input_layernorm.weight"):
+            values = np.frombuffer(tensor.data, np.float32) / 4
+            scaled[name] = msgspec.structs.replace(tensor, data=memoryview(values.tobytes()))
+    return scaled
+
+
 @pytest.mark.parametrize("kind", [GGMLType.F32, GGMLType.Q4_1])
 @pytest.mark.parametrize("architecture", TINY_MODELS)
 def test_every_value_on_the_way_equals_pytorchs(architecture: str, kind: GGMLType) -> None:
     debug = PlanOptions(is_fused=False, is_arena_shared=False)
     backend = native_backend("float32", options=debug)
-    tensors = tiny_model_tensors(architecture, kind)
+    tensors = with_modest_scores(tiny_model_tensors(architecture, kind))
     native, expected = TracedOps(backend.ops), TracedOps(TorchOps("cpu", "float32", "float32"))
     models = [
         model_class(architecture)(
@@ -77,10 +90,8 @@ def test_every_value_on_the_way_equals_pytorchs(architecture: str, kind: GGMLTyp
         assert isinstance(handle, NativeTensor)
         made = plan.read(handle.buffer, len(values))[:, handle.col : handle.col + handle.cols]
         difference = float(np.abs(made - values.numpy()).max() / values.abs().max())
-        # softmax makes ten times as much of how scores were rounded, which CPUs do not do alike
-        assert difference <= (3e-5 if name == "attention" else 1e-5), name
+        assert difference <= 1e-5, name
         maximum = max(maximum, difference)
-    values = f"{len(native.names)} values, largest relative difference {maximum:.2e}"
-    print(f"{values} (bound 1e-05, attention 3e-05)")
+    print(f"{len(native.names)} values, largest relative difference {maximum:.2e} (bound 1e-05)")
     plan.close()
     backend.close()
