@@ -30,6 +30,8 @@ static_assert(kTileStep % kDirectTiles == 0 && kTileStep % kPanelTiles == 0 && k
 constexpr int64_t kItemWork = int64_t{1} << 19;  // multiply-adds
 constexpr int64_t kItemBytes = int64_t{32} << 10;
 constexpr int64_t kItemsPerThread = 6, kTileItemsPerThread = 12;
+// Threads get equally many tiles but for one in so many.
+constexpr int64_t kFairness = 32;
 // A head has thousands of tiles: so many items are enough to share them fairly.
 constexpr int64_t kManyItemsPerThread = 64;
 
@@ -71,6 +73,11 @@ int64_t tile_step(const ov_weight& w, bool is_prompt, bool is_gated) {
   return is_rotated ? kRotatedGroup / kTileColumns : kTileStep;
 }
 
+// Tiles of the thread that gets most.
+int64_t longest_share(int64_t total_tiles, int64_t tiles, int threads) {
+  return ceil_div(ceil_div(total_tiles, tiles), threads) * tiles;
+}
+
 int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t total_tiles, int threads,
                        int64_t tile_step) {
   const bool in_tiles = kPromptsInTiles && linear_input_type(w.kind, is_prompt) == OV_BF16;
@@ -86,6 +93,10 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
     tiles = tiles < limit ? tiles : limit;
   }
   tiles = tiles < 1 ? tile_step : round_up(tiles, tile_step);
+  if (!in_tiles)
+    while (tiles > tile_step &&
+           (longest_share(total_tiles, tiles, threads) * threads - total_tiles) * kFairness > total_tiles)
+      tiles -= tile_step;
 #if defined(OV_HAS_TILES)
   if (!is_prompt && linear_int8_in_tiles(w.kind, rows)) {
     // an item begins and ends slowly, so they are larger, but each thread has as many
