@@ -116,7 +116,10 @@ OV_ALWAYS_INLINE void store_block(const LinearSegment& s, int64_t row, int64_t t
       const int64_t offset = 4 * c.value * kLanes;
       if (residual)
         x = x + load_part(reinterpret_cast<const float*>(residual + r.value * s.residual_stride + offset), count);
-      store_part(reinterpret_cast<float*>(out + r.value * s.out_stride + offset), x, count);
+      if (count == kLanes)
+        store(reinterpret_cast<float*>(out + r.value * s.out_stride + offset), x);
+      else
+        store_part(reinterpret_cast<float*>(out + r.value * s.out_stride + offset), x, count);
     });
   });
 }

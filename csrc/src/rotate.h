@@ -1,5 +1,5 @@
-// The rotated form of activations: sums and differences of 32 values (a Walsh-Hadamard transform), then int8 in groups
-// of 64. Spread over its group no value stands out, so one scale for 64 rounds as finely as one for 32 does without it.
+// The rotated form of activations: sums and differences of 64 values (a Walsh-Hadamard transform), then int8 in groups
+// of 128. Spread over its group no value stands out, so one scale for 128 rounds as finely as one for 32 without it.
 //
 // Present on AVX-512 levels without tile registers, where it is how prompts are read. Knows nothing of: rows, weights.
 #pragma once
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "byte_lanes.h"
 #include "int_lanes.h"
 
 #if defined(__AVX512VNNI__) && !defined(__AMX_TILE__)
@@ -15,11 +16,11 @@
 
 namespace ov {
 
-inline constexpr int64_t kRotation = 32;      // values that are transformed together
-inline constexpr int64_t kRotatedGroup = 64;  // values with one scale
+inline constexpr int64_t kRotation = 64;       // values that are transformed together
+inline constexpr int64_t kRotatedGroup = 128;  // values with one scale; the last group of a row may be half as long
 
-// A prepared row of type OV_A8R of `cols` columns, K = cols rounded up to 64, padding zero, G = K / 64:
-//   int8 q[K]       round_to_even(y * (127 / amax)) of the group of 64, y the transform of each 32
+// A prepared row of type OV_A8R of `cols` columns, K = cols rounded up to 64, padding zero, G = K / 128 rounded up:
+//   int8 q[K]       round_to_even(y * (127 / amax)) of the group of 128, y the transform of each 64
 //   f32 scale[G]    amax / 127
 //   int32 start[G]  -128 * (sum of the group's q): what a sum of products by code + 128 begins with
 struct RotatedLayout {
@@ -27,15 +28,15 @@ struct RotatedLayout {
 };
 inline RotatedLayout rotated_layout(int64_t cols) {
   RotatedLayout l;
-  l.k = round_up(cols, kRotatedGroup);
-  l.groups = l.k / kRotatedGroup;
+  l.k = round_up(cols, kRotation);
+  l.groups = ceil_div(l.k, kRotatedGroup);
   l.scale = l.k;
   l.start = l.scale + 4 * l.groups;
   l.bytes = round_up(l.start + 4 * l.groups, 64);
   return l;
 }
 
-// The transform of 32 values in place, times the root of 32: (a, b) -> (a + b, a - b) of values 1, 2, 4, 8, 16 apart.
+// The transform of 64 values in place, times the root of 64: (a, b) -> (a + b, a - b) of values 1, 2, 4, ..., 32 apart.
 inline void rotate(float* x) {
   for (int h = 1; h < kRotation; h *= 2)
     for (int i = 0; i < kRotation; ++i)
@@ -51,39 +52,45 @@ inline void rotate(float* x) {
 // Lanes with bit `Distance` of their number: their neighbour minus them; the others: plus.
 template <int Distance>
 inline __m512 butterfly(__m512 x) {
-  constexpr int kMinus = static_cast<int>(0x80000000u);
-  constexpr auto sign = [](int lane) { return lane & Distance ? kMinus : 0; };
-  const __m512i signs = _mm512_setr_epi32(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7),
-                                          sign(8), sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
+  constexpr auto sign = [](int lane) { return lane & Distance ? -1.0f : 1.0f; };
+  const __m512 signs = _mm512_setr_ps(sign(0), sign(1), sign(2), sign(3), sign(4), sign(5), sign(6), sign(7), sign(8),
+                                      sign(9), sign(10), sign(11), sign(12), sign(13), sign(14), sign(15));
   const __m512 across = Distance == 1   ? _mm512_permute_ps(x, 0xb1)
                         : Distance == 2 ? _mm512_permute_ps(x, 0x4e)
                         : Distance == 4 ? _mm512_shuffle_f32x4(x, x, 0xb1)
                                         : _mm512_shuffle_f32x4(x, x, 0x4e);
-  return _mm512_add_ps(across, _mm512_castsi512_ps(_mm512_xor_si512(_mm512_castps_si512(x), signs)));
+  return _mm512_fmadd_ps(x, signs, across);  // one instruction where a change of sign and an addition are two
 }
 inline __m512 rotate16(__m512 x) { return butterfly<8>(butterfly<4>(butterfly<2>(butterfly<1>(x)))); }
 
-// N groups of 64 values each, as a row has them; N is 1 or 4.
-template <int N>
+// The transform of 64 values.
+OV_ALWAYS_INLINE void rotate64(const float* x, __m512* y) {
+  const __m512 a = rotate16(_mm512_loadu_ps(x)), b = rotate16(_mm512_loadu_ps(x + 16));
+  const __m512 c = rotate16(_mm512_loadu_ps(x + 32)), d = rotate16(_mm512_loadu_ps(x + 48));
+  const __m512 sum0 = _mm512_add_ps(a, b), difference0 = _mm512_sub_ps(a, b);
+  const __m512 sum1 = _mm512_add_ps(c, d), difference1 = _mm512_sub_ps(c, d);
+  y[0] = _mm512_add_ps(sum0, sum1);
+  y[1] = _mm512_add_ps(difference0, difference1);
+  y[2] = _mm512_sub_ps(sum0, sum1);
+  y[3] = _mm512_sub_ps(difference0, difference1);
+}
+
+// N groups of 128 values each, or of 64, as a row has them; N is 1 or 4.
+template <int N, int Values = kRotatedGroup>
 struct RotatedGroups {
-  __m512i bytes[N];
+  static constexpr int kVectors = Values / 16;
+  __m512i bytes[N][Values / 64];
   float scale[4];
   int32_t start[4];
 
   explicit RotatedGroups(const float* x) {
     constexpr float kSmallestAmax = 1e-36f;  // below it 127 / amax would overflow
-    __m512 y[N][4];
+    __m512 y[N][kVectors];
     __m512i most[4] = {};
-    for (int n = 0; n < N; ++n, x += kRotatedGroup) {
-      const __m512 a = rotate16(_mm512_loadu_ps(x)), b = rotate16(_mm512_loadu_ps(x + 16));
-      const __m512 c = rotate16(_mm512_loadu_ps(x + 32)), d = rotate16(_mm512_loadu_ps(x + 48));
-      y[n][0] = _mm512_add_ps(a, b);
-      y[n][1] = _mm512_sub_ps(a, b);
-      y[n][2] = _mm512_add_ps(c, d);
-      y[n][3] = _mm512_sub_ps(c, d);
+    for (int n = 0; n < N; ++n, x += Values) {
+      unroll<Values / kRotation>([&](auto i) OV_INLINED { rotate64(x + kRotation * i.value, y[n] + 4 * i.value); });
       // compared as integers, where a NaN is larger than every number: it decides the scale
-      most[n] = _mm512_max_epi32(_mm512_max_epi32(magnitude(y[n][0]), magnitude(y[n][1])),
-                                 _mm512_max_epi32(magnitude(y[n][2]), magnitude(y[n][3])));
+      unroll<kVectors>([&](auto i) OV_INLINED { most[n] = _mm512_max_epi32(most[n], magnitude(y[n][i.value])); });
     }
     const __m128 amax = _mm_castsi128_ps(across_lanes<N>(most, [](auto p, auto q) {
       if constexpr (sizeof p == 64)
@@ -99,13 +106,16 @@ struct RotatedGroups {
     __m512i sums[4] = {};
     for (int n = 0; n < N; ++n) {
       const __m512 f = _mm512_set1_ps(factor[n]);
-      const auto rounded = [&](int i) { return _mm512_cvtps_epi32(_mm512_mul_ps(y[n][i], f)); };
-      const __m512i words =
-          _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
-      // packing works within 128-bit lanes; the permutation puts dwords back in order
-      const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-      bytes[n] = _mm512_permutexvar_epi32(order, words);
-      sums[n] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes[n]);
+      unroll<Values / 64>([&](auto half) OV_INLINED {
+        const __m512* const from = y[n] + 4 * half.value;
+        const auto rounded = [&](int i) OV_INLINED { return _mm512_cvtps_epi32(_mm512_mul_ps(from[i], f)); };
+        const __m512i words =
+            _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
+        // packing works within 128-bit lanes; the permutation puts dwords back in order
+        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        bytes[n][half.value] = _mm512_permutexvar_epi32(order, words);
+        sums[n] = _mm512_dpbusd_epi32(sums[n], _mm512_set1_epi8(1), bytes[n][half.value]);
+      });
     }
     const __m128i sum = across_lanes<N>(sums, [](auto p, auto q) {
       if constexpr (sizeof p == 64)
@@ -139,9 +149,11 @@ struct RotatedGroups {
 };
 
 // Group n of `of` to group `group` of a row of layout l.
-template <int N>
-inline void store_rotated(const RotatedGroups<N>& of, int n, const RotatedLayout& l, int64_t group, char* row) {
-  _mm512_storeu_si512(row + kRotatedGroup * group, of.bytes[n]);
+template <int N, int Values>
+inline void store_rotated(const RotatedGroups<N, Values>& of, int n, const RotatedLayout& l, int64_t group, char* row) {
+  unroll<Values / 64>([&](auto half) OV_INLINED {
+    _mm512_storeu_si512(row + kRotatedGroup * group + 64 * half.value, of.bytes[n][half.value]);
+  });
   memcpy(row + l.scale + 4 * group, of.scale + n, 4);
   memcpy(row + l.start + 4 * group, of.start + n, 4);
 }
@@ -155,10 +167,15 @@ inline void rotate_row(const float* x, int64_t cols, const RotatedLayout& l, int
     for (int n = 0; n < 4; ++n) store_rotated(four, n, l, begin + g + n, row);
   }
   for (; g < whole; ++g) store_rotated(RotatedGroups<1>(x + g * kRotatedGroup), 0, l, begin + g, row);
-  if (g * kRotatedGroup == cols) return;
+  const int64_t left = cols - g * kRotatedGroup;
+  if (left == 0) return;
+  if (left == kRotation) return store_rotated(RotatedGroups<1, kRotation>(x + g * kRotatedGroup), 0, l, begin + g, row);
   alignas(64) float tail[kRotatedGroup] = {};
-  memcpy(tail, x + g * kRotatedGroup, static_cast<size_t>(cols - g * kRotatedGroup) * sizeof(float));
-  store_rotated(RotatedGroups<1>(tail), 0, l, begin + g, row);
+  memcpy(tail, x + g * kRotatedGroup, static_cast<size_t>(left) * sizeof(float));
+  if (left < kRotation)
+    store_rotated(RotatedGroups<1, kRotation>(tail), 0, l, begin + g, row);
+  else
+    store_rotated(RotatedGroups<1>(tail), 0, l, begin + g, row);
 }
 
 #endif

@@ -1,9 +1,11 @@
 // Packed tiles of quantised kinds as rotated int8 (rotate.h): what prompts multiply where int8 dot products have no f32
 // work to spare for a scale per 32 values.
 //
-// Sums and differences of codes are integers, so a group is transformed in 16-bit lanes, then scaled. A panel holds, per
-// group of 64 values of k and tile, sixteen quads of code + 128 and sixteen scales, amax / 127 / 32: both sides of a
-// product are transformed, which multiplies it by 32. Knows nothing of: activations.
+// Sums and differences of codes are integers, and all but the last rounding happens in 16-bit lanes: values with one
+// scale are transformed, brought to a step that a group of 128 has in common, a fixed-point product, and transformed
+// with the others. What is added to all codes, offset or minimum, is in one value of each scale's, which is computed in
+// f32. A panel holds, per group and tile, 32 quads of code + 128 and sixteen scales, the step of the codes / 64: both
+// sides of a product are transformed, which multiplies it by 64. Knows nothing of: activations.
 #pragma once
 
 #include "rotate.h"
@@ -13,165 +15,263 @@
 
 namespace ov {
 
-inline constexpr int64_t kRotatedRecord = 16 * 64 + 64;  // bytes of a group of a tile
+inline constexpr int64_t kRotatedRecord = 32 * 64 + 64;  // bytes of a group of a tile
 
 namespace rotated {
 
-// Of a half group of byte codes, sums and differences of values 1, 4 and 8 apart in 16-bit lanes: word c of vector
-// 4 i + j has those of column c, i of values 1 apart, j of 4 and 8; its lanes are values 2 apart.
-OV_ALWAYS_INLINE void transform_words(const __m512i (&quad)[4], __m512i (&out)[8]) {
-  __m512i v[2][4];
-  unroll<4>([&](auto q) OV_INLINED {
-    const __m512i even = _mm512_and_si512(quad[q.value], _mm512_set1_epi16(0x00ff));
-    const __m512i odd = _mm512_srli_epi16(quad[q.value], 8);
-    v[0][q.value] = _mm512_add_epi16(even, odd);
-    v[1][q.value] = _mm512_sub_epi16(even, odd);
-  });
-  unroll<2>([&](auto i) OV_INLINED {
-    const auto& x = v[i.value];
-    const __m512i s0 = _mm512_add_epi16(x[0], x[1]), d0 = _mm512_sub_epi16(x[0], x[1]);
-    const __m512i s1 = _mm512_add_epi16(x[2], x[3]), d1 = _mm512_sub_epi16(x[2], x[3]);
-    out[4 * i.value] = _mm512_add_epi16(s0, s1);
-    out[4 * i.value + 1] = _mm512_add_epi16(d0, d1);
-    out[4 * i.value + 2] = _mm512_sub_epi16(s0, s1);
-    out[4 * i.value + 3] = _mm512_sub_epi16(d0, d1);
-  });
+constexpr int kQuads = 8;                                                 // of a stored group of 32
+constexpr int kRotationQuads = 16;                                        // of a transform
+constexpr int kGroupsPerRotation = static_cast<int>(kRotation / kGroup);  // stored ones
+constexpr int kRotations = static_cast<int>(kRotatedGroup / kRotation);   // of a group
+
+// How a kind's codes become 16-bit words.
+template <int Kind>
+struct Words {
+  using T = Tile<Kind>;
+  static constexpr int kUnits = T::kHalves ? 2 : 1;  // of a stored group, each with its scale
+  static constexpr int kUnitValues = static_cast<int>(kGroup) / kUnits;
+  static constexpr bool kInBytes = kUnits == 1 && T::kBits <= 5;  // sums of eight codes are bytes
+  static constexpr int kCentre = kInBytes && T::kBits == 5 ? 16 : 0;
+  // Words are values times 2^kShift: a difference of as many codes as a unit has fits.
+  static constexpr int kShift = T::kBits <= 6 ? 6 : 3;
+  static_assert((kUnitValues / 2 << kShift) * ((1 << T::kBits) - 1) <= 32767);
+  // What scales are multiplied with, so that the units of a transform add up within 16 bits.
+  static constexpr int kTop = 32767 / (kGroupsPerRotation * kUnits);
+};
+
+// (a, b) of each word's lanes -> (a + b, a - b).
+OV_ALWAYS_INLINE __m512i within_words(__m512i w) {
+  const __m512i across = _mm512_rol_epi32(w, 16);
+  return _mm512_mask_sub_epi16(_mm512_add_epi16(across, w), 0xaaaaaaaau, across, w);
 }
 
-// Both sums of a word's lanes, for two coefficients: 4 (n % 4) + n / 4 of vector n, and the one 2 after it.
-OV_ALWAYS_INLINE __m512 sums_of(__m512i words) {
-  return _mm512_cvtepi32_ps(_mm512_madd_epi16(words, _mm512_set1_epi16(1)));
-}
-OV_ALWAYS_INLINE __m512 differences_of(__m512i words) {
-  return _mm512_cvtepi32_ps(_mm512_madd_epi16(words, _mm512_set1_epi32(static_cast<int>(0xffff0001u))));
+// The words of a stored group, transformed within each unit: w[i][q], of value 4 q + i and in the other lanes the one 2
+// after it. sums[u]: those of a unit's codes less the centre, which w[0] has in its first lanes, too, perhaps overflown.
+template <int Kind>
+OV_ALWAYS_INLINE void transform_codes(const uint8_t* codes, __m512i (&w)[2][kQuads], __m512 (&sums)[2]) {
+  using W = Words<Kind>;
+  __m512i x[kQuads];
+  unroll<kQuads>([&](auto q) OV_INLINED { x[q.value] = expand_quad<Kind, q.value>(codes).v; });
+  const __m512i ones = _mm512_set1_epi16(1);
+  if constexpr (W::kInBytes) {
+    if constexpr (W::kCentre != 0)
+      unroll<kQuads>([&](auto q)
+                         OV_INLINED { x[q.value] = _mm512_sub_epi8(x[q.value], _mm512_set1_epi8(W::kCentre)); });
+    unroll<3>([&](auto stage) OV_INLINED {
+      unroll<kQuads / 2>([&](auto pair) OV_INLINED {
+        constexpr int kApart = 1 << stage.value;
+        constexpr int kFirst = pair.value / kApart * 2 * kApart + pair.value % kApart;
+        const __m512i a = x[kFirst], b = x[kFirst + kApart];
+        x[kFirst] = _mm512_add_epi8(a, b);
+        x[kFirst + kApart] = _mm512_sub_epi8(a, b);
+      });
+    });
+    constexpr int kFactor = 1 << W::kShift;
+    const __m512i plus = _mm512_set1_epi8(kFactor), both = _mm512_set1_epi16((256 - kFactor) << 8 | kFactor);
+    const __m512i bias = _mm512_set1_epi8(-128);  // a difference loses it
+    __m512i words[2][kQuads];
+    unroll<kQuads>([&](auto q) OV_INLINED {
+      words[0][q.value] = _mm512_maddubs_epi16(plus, x[q.value]);
+      words[1][q.value] = _mm512_maddubs_epi16(_mm512_xor_si512(x[q.value], bias), both);
+    });
+    sums[0] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_madd_epi16(words[0][0], ones)), _mm512_set1_ps(1.0f / kFactor));
+    unroll<2>([&](auto i) OV_INLINED {
+      unroll<kQuads>([&](auto q) OV_INLINED { w[i.value][q.value] = within_words(words[i.value][q.value]); });
+    });
+  } else {
+    unroll<kQuads>([&](auto q) OV_INLINED {
+      const __m512i even = _mm512_and_si512(x[q.value], _mm512_set1_epi16(0x00ff));
+      const __m512i odd = _mm512_srli_epi16(x[q.value], 8);
+      w[0][q.value] = _mm512_add_epi16(even, odd);
+      w[1][q.value] = _mm512_sub_epi16(even, odd);
+    });
+    constexpr int kStages = W::kUnits == 1 ? 3 : 2;
+    unroll<2 * kStages>([&](auto at) OV_INLINED {
+      auto& row = w[at.value % 2];
+      constexpr int kApart = 1 << at.value / 2;
+      unroll<kQuads / 2>([&](auto pair) OV_INLINED {
+        constexpr int kFirst = pair.value / kApart * 2 * kApart + pair.value % kApart;
+        const __m512i a = row[kFirst], b = row[kFirst + kApart];
+        row[kFirst] = _mm512_add_epi16(a, b);
+        row[kFirst + kApart] = _mm512_sub_epi16(a, b);
+      });
+    });
+    unroll<W::kUnits>([&](auto u) OV_INLINED {
+      sums[u.value] = _mm512_cvtepi32_ps(_mm512_madd_epi16(w[0][kQuads / W::kUnits * u.value], ones));
+    });
+    unroll<2>([&](auto i) OV_INLINED {
+      unroll<kQuads>([&](auto q) OV_INLINED {
+        w[i.value][q.value] = _mm512_slli_epi16(within_words(w[i.value][q.value]), W::kShift);
+      });
+    });
+  }
 }
 
-OV_ALWAYS_INLINE __m512 larger_magnitude(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
-
-// A group of 32 transformed. `first` is value 0, in which what is added to all codes adds up, top the largest magnitude.
-// Kinds with one scale keep words of sums and differences, which go to f32 when they are rounded: half the stores.
+// A group while it is made: words in a common step, and the values that are computed in f32, which the words lack.
 template <int Kind>
 struct RotatedValues {
   using T = Tile<Kind>;
-  __m512i words[T::kHalves ? 1 : 16];
-  alignas(64) float values[T::kHalves ? kRotation * kTileColumns : 16];
-  __m512 unit, first, top;
+  using W = Words<Kind>;
+  static constexpr int kFirsts = kGroupsPerRotation * W::kUnits;  // of a transform, a unit's values apart
 
-  OV_ALWAYS_INLINE void expand(const uint8_t* codes, const GroupScales& s) {
-    __m512i half[2][8];
-    unroll<2>([&](auto h) OV_INLINED {
-      __m512i quad[4];
-      unroll<4>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, 4 * h.value + q.value>(codes).v; });
-      transform_words(quad, half[h.value]);
+  __m512i words[kRotations][2][kRotationQuads];
+  __m512 firsts[kRotations][kFirsts];
+
+  // Rotation R of two stored groups. factor[g][u]: scales in units of the step, in both lanes of a word.
+  template <int R>
+  OV_ALWAYS_INLINE void add(const uint8_t* codes, int groups, const GroupScales* scales, const __m512i (*factors)[2]) {
+    unroll<kGroupsPerRotation>([&](auto g) OV_INLINED {
+      auto& to = words[R];
+      if (g.value >= groups) {  // past the end: zeros
+        unroll<2>([&](auto i) OV_INLINED {
+          unroll<kQuads>([&](auto q) OV_INLINED { to[i.value][kQuads * g.value + q.value] = _mm512_setzero_si512(); });
+        });
+        unroll<W::kUnits>([&](auto u) OV_INLINED { firsts[R][W::kUnits * g.value + u.value] = _mm512_setzero_ps(); });
+        return;
+      }
+      __m512i w[2][kQuads];
+      __m512 sums[2];
+      transform_codes<Kind>(codes + T::kGroupBytes * g.value, w, sums);
+      unroll<W::kUnits>([&](auto u) OV_INLINED {
+        const GroupScales& s = scales[g.value];
+        const __m512 scale = u.value == 0 ? s.first.v : s.second.v;
+        // of all codes together
+        constexpr float kAll = static_cast<float>(W::kUnitValues * (W::kCentre - (T::kMinimum ? 0 : T::kOffset)));
+        __m512 first = _mm512_mul_ps(_mm512_add_ps(sums[u.value], _mm512_set1_ps(kAll)), scale);
+        if constexpr (T::kMinimum) first = _mm512_fmadd_ps(s.second.v, _mm512_set1_ps(W::kUnitValues), first);
+        firsts[R][W::kUnits * g.value + u.value] = first;
+      });
+      unroll<kQuads>([&](auto q) OV_INLINED {
+        constexpr int kUnit = q.value / (kQuads / W::kUnits);
+        unroll<2>([&](auto i) OV_INLINED {
+          to[i.value][kQuads * g.value + q.value] = _mm512_mulhrs_epi16(w[i.value][q.value], factors[g.value][kUnit]);
+        });
+      });
+      if constexpr (W::kUnits == 2) {
+        unroll<2>([&](auto i) OV_INLINED {
+          unroll<kQuads / 2>([&](auto q) OV_INLINED {
+            butterfly_words(to[i.value][kQuads * g.value + q.value],
+                            to[i.value][kQuads * g.value + kQuads / 2 + q.value]);
+          });
+        });
+        butterfly_values(firsts[R][2 * g.value], firsts[R][2 * g.value + 1]);
+      }
     });
-    if constexpr (T::kHalves)
-      scale(half, s);
-    else
-      combine(half, s);
-    top = larger_magnitude(top, first);
-  }
-
-  // value i times what `factor` was multiplied with
-  template <int I>
-  OV_ALWAYS_INLINE __m512 value() const {
-    if constexpr (T::kHalves) {
-      return _mm512_load_ps(values + kTileColumns * I);
-    } else {
-      const __m512i w = words[I / 16 * 8 + I / 4 % 4 + I % 2 * 4];
-      return I & 2 ? differences_of(w) : sums_of(w);
-    }
+    unroll<2>([&](auto i) OV_INLINED {
+      unroll<kQuads>(
+          [&](auto q) OV_INLINED { butterfly_words(words[R][i.value][q.value], words[R][i.value][kQuads + q.value]); });
+    });
+    unroll<W::kUnits>([&](auto u) OV_INLINED { butterfly_values(firsts[R][u.value], firsts[R][W::kUnits + u.value]); });
+    // what is computed in f32 is no word
+    unroll<kFirsts>([&](auto f) OV_INLINED {
+      __m512i& word = words[R][0][kRotationQuads / kFirsts * f.value];
+      word = _mm512_and_si512(word, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+    });
   }
 
  private:
-  OV_ALWAYS_INLINE void combine(const __m512i (&half)[2][8], const GroupScales& s) {
-    unroll<8>([&](auto n) OV_INLINED {
-      words[n.value] = _mm512_add_epi16(half[0][n.value], half[1][n.value]);
-      words[8 + n.value] = _mm512_sub_epi16(half[0][n.value], half[1][n.value]);
-    });
-    const Lanes shift = T::kMinimum ? s.second * set1(32.0f) : s.first * set1(-32.0f * static_cast<float>(T::kOffset));
-    unit = s.first.v;
-    first = _mm512_fmadd_ps(sums_of(words[0]), unit, shift.v);
-    // the larger of |a + b| and |a - b| is |a| + |b|
-    __m512i most = _mm512_setzero_si512();
-    unroll<15>([&](auto n) OV_INLINED {
-      const __m512i both = _mm512_madd_epi16(_mm512_abs_epi16(words[n.value + 1]), _mm512_set1_epi16(1));
-      most = _mm512_max_epi32(most, both);
-    });
-    top = _mm512_mul_ps(larger_magnitude(_mm512_cvtepi32_ps(most), differences_of(words[0])), unit);
+  OV_ALWAYS_INLINE static void butterfly_words(__m512i& a, __m512i& b) {
+    const __m512i sum = _mm512_add_epi16(a, b);
+    b = _mm512_sub_epi16(a, b);
+    a = sum;
   }
-
-  OV_ALWAYS_INLINE void scale(const __m512i (&half)[2][8], const GroupScales& s) {
-    // offsets: sixteen times in the first value of either half
-    const Lanes offset = set1(-16.0f * static_cast<float>(T::kOffset));
-    unit = _mm512_set1_ps(1.0f);
-    top = _mm512_setzero_ps();
-    const auto keep = [&](auto i, __m512 a, __m512 b) OV_INLINED {
-      a = _mm512_mul_ps(a, s.first.v);
-      b = _mm512_mul_ps(b, s.second.v);
-      if constexpr (i.value == 0) {
-        a = _mm512_add_ps(a, (s.first * offset).v);
-        b = _mm512_add_ps(b, (s.second * offset).v);
-      }
-      const __m512 sum = _mm512_add_ps(a, b), difference = _mm512_sub_ps(a, b);
-      if constexpr (i.value == 0) first = sum;
-      _mm512_store_ps(values + kTileColumns * i.value, sum);
-      _mm512_store_ps(values + kTileColumns * (16 + i.value), difference);
-      top = larger_magnitude(top, larger_magnitude(sum, difference));
-    };
-    unroll<8>([&](auto n) OV_INLINED {
-      constexpr int kFirst = 4 * (n.value % 4) + n.value / 4;
-      keep(Index<kFirst>{}, sums_of(half[0][n.value]), sums_of(half[1][n.value]));
-      keep(Index<kFirst + 2>{}, differences_of(half[0][n.value]), differences_of(half[1][n.value]));
-    });
+  OV_ALWAYS_INLINE static void butterfly_values(__m512& a, __m512& b) {
+    const __m512 sum = _mm512_add_ps(a, b);
+    b = _mm512_sub_ps(a, b);
+    a = sum;
   }
 };
 
-// Sixty-four values of sixteen columns -> a record of the panel.
-template <int Kind>
-OV_ALWAYS_INLINE void round_group(const RotatedValues<Kind> (&groups)[2], uint8_t* record) {
-  constexpr float kSmallestAmax = 1e-36f;  // below it 127 / amax would overflow
-  const __m512 amax = larger_magnitude(groups[0].top, groups[1].top);
-  const __mmask16 some = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(kSmallestAmax), _CMP_GE_OQ);
-  const __m512 factor = _mm512_maskz_div_ps(some, _mm512_set1_ps(127.0f), amax);
-  const __m512 scale =
-      _mm512_maskz_mul_ps(some, _mm512_div_ps(amax, _mm512_set1_ps(127.0f)), _mm512_set1_ps(1.0f / 32));
-  _mm512_store_ps(reinterpret_cast<float*>(record + 1024), scale);
-  // added to a value it leaves the nearest integer in the low bits of the sum
-  constexpr float kRounds = 12582912.0f;
-  constexpr uint32_t kBits = 0x4b400000u;  // of kRounds; taken away once in each byte's place
-  const __m512i offset =
-      _mm512_set1_epi32(static_cast<int>(0x80808080u - (kBits + (kBits << 8) + (kBits << 16) + (kBits << 24))));
-  for (const RotatedValues<Kind>& group : groups) {
-    const __m512 unit = _mm512_mul_ps(group.unit, factor), rounds = _mm512_set1_ps(kRounds);
-    unroll<8>([&](auto q) OV_INLINED {
-      const auto rounded = [&](auto i) OV_INLINED {
-        constexpr int kValue = 4 * q.value + i.value;
-        if constexpr (kValue == 0) return _mm512_castps_si512(_mm512_fmadd_ps(group.first, factor, rounds));
-        return _mm512_castps_si512(_mm512_fmadd_ps(group.template value<kValue>(), unit, rounds));
-      };
-      // bytes of value + 128, which are never negative: a sum has no carries between them
-      const __m512i low = _mm512_add_epi32(rounded(Index<0>{}), _mm512_slli_epi32(rounded(Index<1>{}), 8));
-      const __m512i high =
-          _mm512_add_epi32(_mm512_slli_epi32(rounded(Index<2>{}), 16), _mm512_slli_epi32(rounded(Index<3>{}), 24));
-      _mm512_store_si512(record + 64 * q.value, _mm512_add_epi32(_mm512_add_epi32(low, high), offset));
+OV_ALWAYS_INLINE __m512 larger_magnitude(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
+
+// Rotations [0, Rotations) of sixteen columns -> a record. unit: the value of a word of 1.
+template <int Kind, int Rotations>
+OV_ALWAYS_INLINE void round_group(const RotatedValues<Kind>& values, __m512 unit, uint8_t* record) {
+  using V = RotatedValues<Kind>;
+  constexpr float kSmallest = 1e-36f;  // below it quotients would overflow
+  __m512i most = _mm512_setzero_si512();
+  __m512 amax = _mm512_setzero_ps();
+  unroll<Rotations>([&](auto r) OV_INLINED {
+    unroll<2>([&](auto i) OV_INLINED {
+      unroll<kRotationQuads>([&](auto q) OV_INLINED {
+        most = _mm512_max_epi16(most, _mm512_abs_epi16(values.words[r.value][i.value][q.value]));
+      });
     });
-    record += 8 * 64;
-  }
+    unroll<V::kFirsts>([&](auto f) OV_INLINED { amax = larger_magnitude(amax, values.firsts[r.value][f.value]); });
+  });
+  most = _mm512_and_si512(_mm512_max_epi16(most, _mm512_srli_epi32(most, 16)), _mm512_set1_epi32(0xffff));
+  // words below 128 are multiplied by less than 1 to be codes: a larger step, of which they are still exact multiples
+  const __m512i least = _mm512_max_epi32(most, _mm512_set1_epi32(128));
+  amax = larger_magnitude(amax, _mm512_mul_ps(_mm512_cvtepi32_ps(least), unit));
+  const __mmask16 some = _mm512_cmp_ps_mask(amax, _mm512_set1_ps(kSmallest), _CMP_GE_OQ);
+  // Words times whole 1 / 32768 are codes. Of many the last one is left away, and the step follows from them; few, where
+  // words are small beside what is computed in f32, are rounded.
+  constexpr float kMany = 256.0f;
+  const __m512 largest = _mm512_maskz_div_ps(some, _mm512_set1_ps(127.0f), amax);
+  const __m512 unit_32768 = _mm512_mul_ps(unit, _mm512_set1_ps(32768.0f)), ideal = _mm512_mul_ps(unit_32768, largest);
+  const __mmask16 are_many = _mm512_cmp_ps_mask(ideal, _mm512_set1_ps(kMany), _CMP_GE_OQ);
+  __m512 factor = _mm512_roundscale_ps(ideal, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  factor = _mm512_mask_roundscale_ps(factor, are_many, ideal, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+  __m512 step = _mm512_maskz_mul_ps(some, amax, _mm512_set1_ps(1.0f / 127));
+  step = _mm512_mask_div_ps(step, are_many, unit_32768, factor);
+  const __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0f), step);
+  _mm512_store_ps(reinterpret_cast<float*>(record + kRotatedRecord - 64),
+                  _mm512_mul_ps(step, _mm512_set1_ps(1.0f / kRotation)));
+  __m512i words = _mm512_cvtps_epi32(factor);
+  words = _mm512_or_si512(words, _mm512_slli_epi32(words, 16));
+  const __m512i bytes = _mm512_set1_epi16(0x00ff), offset = _mm512_set1_epi8(-128);
+  unroll<Rotations>([&](auto r) OV_INLINED {
+    unroll<kRotationQuads>([&](auto q) OV_INLINED {
+      const __m512i even = _mm512_mulhrs_epi16(values.words[r.value][0][q.value], words);
+      const __m512i odd = _mm512_mulhrs_epi16(values.words[r.value][1][q.value], words);
+      // (even & bytes) | odd << 8
+      __m512i quad = _mm512_ternarylogic_epi32(even, bytes, _mm512_slli_epi16(odd, 8), 0xea);
+      constexpr int kApart = kRotationQuads / V::kFirsts;
+      if constexpr (q.value % kApart == 0) {
+        const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(values.firsts[r.value][q.value / kApart], inverse));
+        quad = _mm512_ternarylogic_epi32(first, _mm512_set1_epi32(0xff), quad, 0xea);
+      }
+      _mm512_store_si512(record + 64 * (kRotationQuads * r.value + q.value), _mm512_xor_si512(quad, offset));
+    });
+  });
 }
 
-// One tile to every `step`-th record of a panel.
+// One tile to every `step`-th byte of a panel.
 template <int Kind>
 inline void expand_tile(const uint8_t* scales, const uint8_t* codes, int64_t k, uint8_t* panel, int64_t step) {
-  RotatedValues<Kind> values[2];
+  using W = Words<Kind>;
+  constexpr int64_t kStored = kRotatedGroup / kGroup;  // stored groups of a group
+  RotatedValues<Kind> values;
   ScaleReader<Kind> reader(scales);
   const int64_t groups = k / kGroup;
-  for (int64_t g = 0; g < groups; ++g, codes += Tile<Kind>::kGroupBytes) {
-    values[g % 2].expand(codes, reader.read(g));
-    if (g + 1 == groups && g % 2 == 0) memset(static_cast<void*>(&values[1]), 0, sizeof values[1]);
-    if (g + 1 == groups || g % 2 == 1) {
-      round_group(values, panel);
-      panel += step;
+  for (int64_t g = 0; g < groups; g += kStored, codes += kStored * Tile<Kind>::kGroupBytes, panel += step) {
+    const int count = static_cast<int>(groups - g < kStored ? groups - g : kStored);
+    GroupScales s[kStored];
+    __m512 top = _mm512_setzero_ps();
+    for (int i = 0; i < count; ++i) {
+      s[i] = reader.read(g + i);
+      top = larger_magnitude(top, s[i].first.v);
+      if constexpr (W::kUnits == 2) top = larger_magnitude(top, s[i].second.v);
     }
+    constexpr float kSmallest = 1e-36f;
+    const __mmask16 some = _mm512_cmp_ps_mask(top, _mm512_set1_ps(kSmallest), _CMP_GE_OQ);
+    const __m512 per_scale = _mm512_maskz_div_ps(some, _mm512_set1_ps(W::kTop), top);
+    __m512i factors[kStored][2];
+    for (int i = 0; i < count; ++i)
+      for (int u = 0; u < W::kUnits; ++u) {
+        const __m512 scale = u == 0 ? s[i].first.v : s[i].second.v;
+        const __m512i f = _mm512_cvtps_epi32(_mm512_mul_ps(scale, per_scale));
+        factors[i][u] = _mm512_mask_blend_epi16(0xaaaaaaaau, f, _mm512_slli_epi32(f, 16));
+      }
+    const __m512 unit = _mm512_mul_ps(top, _mm512_set1_ps(32768.0f / (W::kTop * static_cast<float>(1 << W::kShift))));
+    values.template add<0>(codes, count, s, factors);
+    if (count <= kGroupsPerRotation) {
+      round_group<Kind, 1>(values, unit, panel);
+      continue;
+    }
+    values.template add<1>(codes + kGroupsPerRotation * Tile<Kind>::kGroupBytes, count - kGroupsPerRotation,
+                           s + kGroupsPerRotation, factors + kGroupsPerRotation);
+    round_group<Kind, 2>(values, unit, panel);
   }
 }
 

@@ -9,22 +9,24 @@ import numpy as np
 import numpy.typing as npt
 
 #: values that are transformed together
-POINTS = 32
-#: transformed values with one scale
-GROUP = 64
+POINTS = 64
+#: transformed values with one scale; the last group of a row may be half as long
+GROUP = 128
 
 F32 = npt.NDArray[np.float32]
 
 
-def transformed(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Every 32 of x [rows, k], k a multiple of 32, times the Hadamard matrix, not normalised.
+def transformed(
+    x: npt.NDArray[np.floating], points: int = POINTS
+) -> npt.NDArray[np.floating]:
+    """Every `points` of x [rows, k], k a multiple of it, times the Hadamard matrix, not normalised.
 
     All operations are in the type of x and in the library's order, so bits are the same.
     """
-    y = x.reshape(-1, POINTS)
+    y = x.reshape(-1, points)
     half = 1
-    while half < POINTS:
-        pairs = y.reshape(-1, POINTS // (2 * half), 2, half)
+    while half < points:
+        pairs = y.reshape(-1, points // (2 * half), 2, half)
         first, second = pairs[:, :, 0], pairs[:, :, 1]
         y = np.stack([first + second, first - second], axis=2)
         half *= 2
@@ -33,25 +35,37 @@ def transformed(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
 
 def rotated(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
     """x [rows, k] with zeros up to a multiple of 64 columns, transformed: [rows, K]."""
-    return transformed(np.pad(x, ((0, 0), (0, -x.shape[1] % GROUP))))
+    return transformed(np.pad(x, ((0, 0), (0, -x.shape[1] % POINTS))))
+
+
+def largest_of_groups(y: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """[rows, K] -> [rows, ceil(K / 128)], of magnitudes."""
+    whole = np.pad(np.abs(y), ((0, 0), (0, -y.shape[1] % GROUP)))
+    largest: npt.NDArray[np.floating] = whole.reshape(len(y), -1, GROUP).max(-1)
+    return largest
+
+
+def spread(of_groups: npt.NDArray[np.floating], cols: int) -> npt.NDArray[np.floating]:
+    """[rows, ceil(cols / 128)] -> [rows, cols]: what a group has, at each of its values."""
+    return np.repeat(of_groups, GROUP, axis=1)[:, :cols]
 
 
 def quantize_rotated(x: F32) -> tuple[npt.NDArray[np.int8], F32]:
-    """Integers [rows, K] and scales [rows, K / 64] of finite x [rows, k]."""
-    groups = rotated(x).reshape(len(x), -1, GROUP)
-    amax = np.abs(groups).max(-1)
+    """Integers [rows, K] and scales [rows, ceil(K / 128)] of finite x [rows, k]."""
+    y = rotated(x)
+    amax = largest_of_groups(y)
     is_zero = amax < np.float32(1e-36)
     safe = np.where(is_zero, np.float32(1), amax)
     factor = np.where(is_zero, np.float32(0), np.float32(127) / safe)
     scale = np.where(is_zero, np.float32(0), amax / np.float32(127))
-    integers = np.rint(groups * factor[..., None]).astype(np.int8)
-    return integers.reshape(len(x), -1), scale
+    integers = np.rint(y * spread(factor, y.shape[1])).astype(np.int8)
+    return integers, scale
 
 
 def rotated_int8(x: F32) -> npt.NDArray[np.float64]:
     """The values [rows, K] that rotated weights are multiplied with, exactly."""
     integers, scale = quantize_rotated(x)
-    return integers.astype(np.float64) * np.repeat(scale.astype(np.float64), GROUP, axis=1)
+    return integers.astype(np.float64) * spread(scale.astype(np.float64), integers.shape[1])
 
 
 def rotated_back(y: npt.NDArray[np.float64], cols: int) -> npt.NDArray[np.float64]:

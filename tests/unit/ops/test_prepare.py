@@ -11,7 +11,13 @@ from octavo.ops.interface import StoredTensor
 from octavo.ops.library import available_isas, load_library
 from octavo.ops.program import ElementType, Op
 from tests.fakes.plan_rig import F32, plan_rig
-from tests.fakes.rotated_int8 import rotated, rotated_back, rotated_int8
+from tests.fakes.rotated_int8 import (
+    largest_of_groups,
+    rotated,
+    rotated_back,
+    rotated_int8,
+    spread,
+)
 
 each_isa = pytest.mark.parametrize("isa", available_isas())
 #: whole groups 0 to 48, of which kernels take 16, 8, 4, 2 or 1 at once, and a part of one
@@ -108,7 +114,7 @@ def rotates_prompts(isa: str) -> bool:
 
 @each_isa
 @pytest.mark.parametrize("cols", WIDTHS)
-def test_rows_of_prompts_are_rotated_and_have_a_scale_per_64_where_the_level_does_so(
+def test_rows_of_prompts_are_rotated_and_have_a_scale_per_128_where_the_level_does_so(
     isa: str, cols: int
 ) -> None:
     if not rotates_prompts(isa):
@@ -116,28 +122,27 @@ def test_rows_of_prompts_are_rotated_and_have_a_scale_per_64_where_the_level_doe
     x = varied(cols)
     got = prepared(isa, ElementType.A8, x, num_generated=0)
     # read back in f32: relative to the largest of the values that are transformed together
-    largest = np.abs(rotated(x.astype(np.float64)).reshape(len(x), -1, 64)).max(-1)
-    bound = 1e-6 * np.repeat(largest, 64, axis=1)[:, :cols]
+    bound = 1e-6 * spread(largest_of_groups(rotated(x.astype(np.float64))), cols)
     assert (np.abs(got - rotated_back(rotated_int8(x), cols)) <= bound).all()
 
 
 @each_isa
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("cols", [33, 512, 576, 608])
-def test_what_is_no_number_stays_in_its_64_values_of_a_prompt(
+def test_what_is_no_number_stays_in_its_128_values_of_a_prompt(
     isa: str, bad: float, cols: int
 ) -> None:
     if not rotates_prompts(isa):
         return
-    x = np.tile(np.arange(1, cols + 1, dtype=np.float32), (cols // 64 + 1, 1))
+    x = np.tile(np.arange(1, cols + 1, dtype=np.float32), (cols // 128 + 1, 1))
     clean = prepared(isa, ElementType.A8, x, num_generated=0)
     for row in range(len(x)):
-        x[row, min(64 * row + 7 * row % 64, cols - 1)] = bad
+        x[row, min(128 * row + 37 * row % 128, cols - 1)] = bad
     got = prepared(isa, ElementType.A8, x, num_generated=0)
     for row in range(len(x)):
-        first = 64 * min(row, (cols - 1) // 64)
+        first = 128 * min(row, (cols - 1) // 128)
         is_bad = np.zeros(cols, bool)
-        is_bad[first : first + 64] = True
+        is_bad[first : first + 128] = True
         assert not np.isfinite(got[row][is_bad]).any()
         np.testing.assert_array_equal(got[row][~is_bad], clean[row][~is_bad])
 
