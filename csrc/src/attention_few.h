@@ -7,8 +7,8 @@
 #pragma once
 
 #include "attention_ahead.h"
+#include "attention_softmax_steps.h"
 #include "attention_sub_blocks.h"
-#include "attention_tile_softmax.h"
 
 #if defined(OV_HAS_TILES)
 

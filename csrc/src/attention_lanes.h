@@ -6,6 +6,7 @@
 #include "attention_ahead.h"
 #include "attention_block.h"
 #include "attention_softmax.h"
+#include "attention_softmax_steps.h"
 #include "attention_sub_blocks.h"
 #include "attention_task.h"
 
@@ -18,9 +19,9 @@ class LanesPartition {
   LanesPartition(const AttentionArgs& a, const ov_step& step, const QueryRows& rows, int partition,
                  const Workspace& ws) {
     const KvShape& s = a.layer->shape;
-    const int32_t start = partition * kPartition;
-    from_ = rows.low > start ? rows.low / kSubBlock * kSubBlock : start;
-    const int32_t to = rows.high < start + kPartition ? rows.high : start + kPartition;
+    start_ = partition * kPartition;
+    from_ = rows.low > start_ ? rows.low / kSubBlock * kSubBlock : start_;
+    const int32_t to = rows.high < start_ + kPartition ? rows.high : start_ + kPartition;
     subs_ = (to - from_ + kSubBlock - 1) / kSubBlock;
     const int32_t seq_len = step.seq_lens[rows.request];
     const int32_t* table = step.block_tables[a.layer->group] + rows.request * step.block_table_stride;
@@ -54,7 +55,7 @@ class LanesPartition {
       each_row_block(tile.vectors, [&](int m, auto rows) {
         constexpr int kRows = decltype(rows)::value;
         const char* q = job.q + m * q_stride;
-        float* scores = ws.scores + m * kPartition + n * kSubBlock;
+        float* scores = ws.scores + m * kPartition + scores_from() + n * kSubBlock;
         if (asks && m == 0)
           score_rows<Cache, kRows, true>(q, q_stride, {k_ + n, ahead + n}, count, words, scores);
         else
@@ -85,7 +86,19 @@ class LanesPartition {
     return copy;
   }
 
+  // Where the first score of a vector is. In steps, scores lie at their places in the partition, since a row's steps are
+  // the same whatever it is computed with.
+  int32_t scores_from() const { return kInSteps ? from_ - start_ : 0; }
+
   void softmax_vectors(const AttentionArgs& a, const QueryRows& tile, const Workspace& ws, const State& result) const {
+#if defined(__AVX512BF16__)
+    if constexpr (kInSteps) {
+      static_assert(!Cache::kHasScales);
+      const int first = scores_from() / kStepTokens, end = scores_from() + subs_ * kSubBlock;
+      return tile_softmax<Cache>(a, tile, start_, ws.scores, scales_, first, (end + kStepTokens - 1) / kStepTokens,
+                                 result);
+    }
+#endif
     const int group = a.num_heads / a.layer->shape.num_kv_heads;
     const auto row = [&](int m) {
       const int32_t position = tile.first_position + m / group;
@@ -104,8 +117,11 @@ class LanesPartition {
   // ahead: what to ask for, or null.
   void sum_values(const KvShape& s, const QueryRows& tile, const Workspace& ws, const char* const* ahead,
                   const State& result) const {
-    const char* weights =
-        Cache::kPerWord == 2 ? reinterpret_cast<const char*>(ws.weights) : reinterpret_cast<const char*>(ws.scores);
+    const char* weights = reinterpret_cast<const char*>(ws.scores);
+    if (kInSteps)
+      weights += 2 * scores_from();  // pairs of bf16 in the place of scores
+    else if (Cache::kPerWord == 2)
+      weights = reinterpret_cast<const char*>(ws.weights);
     const int v_pad = padded_v(s);
     each_row_block(tile.vectors, [&](int m, auto rows) {
       constexpr int kRows = decltype(rows)::value;
@@ -141,9 +157,14 @@ class LanesPartition {
     }
   }
 
-  static constexpr int64_t kWeightStride = int64_t{4} / Cache::kPerWord * kPartition;
+#if defined(__AVX512BF16__)
+  static constexpr bool kInSteps = Cache::kPerWord == 2 && kScoreStride == kPartition;
+#else
+  static constexpr bool kInSteps = false;
+#endif
+  static constexpr int64_t kWeightStride = int64_t{4} / (kInSteps ? 1 : Cache::kPerWord) * kPartition;
 
-  int32_t from_;
+  int32_t start_, from_;
   int subs_;
   const char* k_[kSubsPerPartition];
   const char* v_[kSubsPerPartition];

@@ -5,7 +5,7 @@
 // registers of the products' loop. Knows nothing of: blocks, tile registers, what the products are of.
 #pragma once
 
-#include "attention_tile_softmax.h"
+#include "attention_softmax_steps.h"
 
 #if defined(OV_HAS_TILES)
 
@@ -118,7 +118,7 @@ class SoftmaxSlices {
       for (int m = 0; m < vectors_; ++m) no_weights(m, static_cast<int>(seen_[m]->end), last_);
     for (int m = vectors_; m % kLanes != 0; ++m) sums_[m + 1] = set1(0.0f);
     for (int m = 0; m < vectors_; m += kLanes)
-      store(result_.sum + m, combine_rows(sums_ + 1 + m, [](Lanes x, Lanes y) { return x + y; }));
+      store(result_.sum + m, combine_rows<kLanes>(sums_ + 1 + m, [](Lanes x, Lanes y) { return x + y; }));
   }
 
  private:
@@ -159,7 +159,7 @@ class SoftmaxSlices {
   void combine_maxima() {
     const int first = (vector_ - 1) / kLanes * kLanes;
     for (int i = vector_ - first; i < kLanes; ++i) maxima_[i] = set1(0.0f);
-    store(result_.max + first, combine_rows(maxima_, [](Lanes x, Lanes y) { return max(x, y); }));
+    store(result_.max + first, combine_rows<kLanes>(maxima_, [](Lanes x, Lanes y) { return max(x, y); }));
   }
   void no_weights(int vector, int first, int last) {
     for (int s = first; s < last; ++s) store_no_weights(scores_ + int64_t{vector} * kScoreStride, s);

@@ -6,7 +6,7 @@
 // Knows nothing of: blocks, partitions, softmax.
 #pragma once
 
-#include "attention_tile_softmax.h"
+#include "attention_softmax_steps.h"
 #include "tiles.h"
 
 #if defined(OV_HAS_TILES)

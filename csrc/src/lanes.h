@@ -75,7 +75,8 @@ inline Lanes select(Mask m, Lanes yes, Lanes no) { return {_mm512_mask_blend_ps(
 inline Lanes round_nearest(Lanes a) {
   return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
 }
-// a * 2^n for integral n in [-126, 128] and a near 1; overflows to infinity, NaN in both stays NaN.
+// a * 2^floor(n) for any n, on other levels for integral ones in [-126, 128], and a near 1; overflows to infinity, NaN in
+// both stays NaN.
 inline Lanes times_power_of_2(Lanes a, Lanes n) { return {_mm512_scalef_ps(a.v, n.v)}; }
 inline Lanes copy_sign(Lanes magnitude, Lanes sign) {
   const __m512i bit = _mm512_set1_epi32(static_cast<int>(0x80000000u));

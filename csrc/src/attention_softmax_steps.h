@@ -1,5 +1,5 @@
-// Softmax weights of one query vector over one partition, for tile registers: as attention_softmax.h in steps of 32
-// tokens, with masks for what a row does not see and weights as pairs of bf16 in the place of their scores.
+// Softmax weights of query vectors over one partition where hardware rounds to bf16: as attention_softmax.h in steps of
+// 32 tokens, with masks for what a row does not see and weights as pairs of bf16 in the place of their scores.
 //
 // A weight is p(y - floor(y)) times 2^floor(y): two instructions take the place of rounding, subtracting and bounding.
 // Knows nothing of: blocks, tile registers.
@@ -8,7 +8,7 @@
 #include "attention_softmax.h"
 #include "attention_task.h"
 
-#if defined(OV_HAS_TILES)
+#if defined(__AVX512BF16__)
 
 namespace ov {
 
@@ -144,24 +144,28 @@ inline Lanes tile_row_weights(const TileRow& row, const Scales& scales, const We
   return sum;
 }
 
-// Lane i: what `combine` makes of the lanes of row i, always in the same order.
-template <class Combine>
+// Lane i: what `combine` makes of the lanes of row i, always in the same order. Rows: how many there are, 4 or 16.
+template <int Rows, class Combine>
 OV_ALWAYS_INLINE Lanes combine_rows(const Lanes* rows, Combine&& combine) {
-  Lanes pairs[8], fours[4], eights[2];
-  for (int i = 0; i < 8; ++i) {
-    const __m512 a = rows[2 * i].v, b = rows[2 * i + 1].v;
-    pairs[i] = combine(Lanes{_mm512_unpacklo_ps(a, b)}, Lanes{_mm512_unpackhi_ps(a, b)});
-  }
-  for (int i = 0; i < 4; ++i) {
-    const __m512d a = _mm512_castps_pd(pairs[2 * i].v), b = _mm512_castps_pd(pairs[2 * i + 1].v);
-    fours[i] =
+  Lanes pairs[Rows / 2], fours[Rows / 4];
+  unroll<Rows / 2>([&](auto i) OV_INLINED {
+    const __m512 a = rows[2 * i.value].v, b = rows[2 * i.value + 1].v;
+    pairs[i.value] = combine(Lanes{_mm512_unpacklo_ps(a, b)}, Lanes{_mm512_unpackhi_ps(a, b)});
+  });
+  unroll<Rows / 4>([&](auto i) OV_INLINED {
+    const __m512d a = _mm512_castps_pd(pairs[2 * i.value].v), b = _mm512_castps_pd(pairs[2 * i.value + 1].v);
+    fours[i.value] =
         combine(Lanes{_mm512_castpd_ps(_mm512_unpacklo_pd(a, b))}, Lanes{_mm512_castpd_ps(_mm512_unpackhi_pd(a, b))});
-  }
-  const auto cross = [&](Lanes a, Lanes b) {
+  });
+  const auto cross = [&](Lanes a, Lanes b) OV_INLINED {
     return combine(Lanes{_mm512_shuffle_f32x4(a.v, b.v, 0x88)}, Lanes{_mm512_shuffle_f32x4(a.v, b.v, 0xdd)});
   };
-  for (int i = 0; i < 2; ++i) eights[i] = cross(fours[2 * i], fours[2 * i + 1]);
-  return cross(eights[0], eights[1]);
+  if constexpr (Rows == 4) {
+    const Lanes both = cross(fours[0], fours[0]);
+    return cross(both, both);
+  } else {
+    return cross(cross(fours[0], fours[1]), cross(fours[2], fours[3]));
+  }
 }
 
 // Weights of all vectors of a tile in a partition that starts at token `start`.
@@ -177,12 +181,15 @@ void tile_softmax(const AttentionArgs& a, const QueryRows& tile, int32_t start, 
     for (int row = 0; row < tile.rows; ++row) {
       for (int g = 0; g < group; ++g, ++m) {
         lanes[m % kLanes] = f(m, TileRow(a, tile.first_position + row, start, scores + int64_t{m} * kScoreStride));
-        if (m % kLanes == kLanes - 1) store(numbers + m - (kLanes - 1), combine_rows(lanes, combine));
+        if (m % kLanes == kLanes - 1) store(numbers + m - (kLanes - 1), combine_rows<kLanes>(lanes, combine));
       }
     }
-    if (m % kLanes == 0) return;
-    for (int i = m % kLanes; i < kLanes; ++i) lanes[i] = set1(0.0f);
-    store(numbers + m / kLanes * kLanes, combine_rows(lanes, combine));  // room for whole vectors
+    const int left = m % kLanes;
+    if (left == 0) return;
+    const int rows = left <= 4 ? 4 : kLanes;
+    for (int i = left; i < rows; ++i) lanes[i] = set1(0.0f);
+    float* const to = numbers + m / kLanes * kLanes;  // room for whole vectors
+    store(to, rows == 4 ? combine_rows<4>(lanes, combine) : combine_rows<kLanes>(lanes, combine));
   };
   // maxima of all rows first: weights of a row need not wait for its own
   each(
