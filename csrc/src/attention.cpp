@@ -44,8 +44,14 @@ bool asks_ahead(const KvShape& s, const QueryRows& rows) {
 
 // f(std::type_identity of the cache's elements).
 template <class F>
-void with_cache(int32_t dtype, F&& f) {
-  switch (dtype) {
+void with_cache(const KvShape& s, F&& f) {
+#if defined(__AVX512BF16__) && !defined(OV_HAS_TILES)
+  if (expands(s)) {
+    if (s.dtype == OV_I8) return f(std::type_identity<Expanded<Int8Cache>>());
+    return f(std::type_identity<Expanded<Fp8Cache>>());
+  }
+#endif
+  switch (s.dtype) {
     case OV_BF16: return f(std::type_identity<Bf16Cache>());
     case OV_I8: return f(std::type_identity<Int8Cache>());
     case OV_F8_E4M3: return f(std::type_identity<Fp8Cache>());
@@ -81,14 +87,22 @@ void attend_partition(const AttentionArgs& a, const ov_step& step, const TileJob
       pipeline.drain();
     });
 #endif
-  with_cache(s.dtype, [&]<class Cache>(std::type_identity<Cache>) {
+  with_cache(s, [&]<class Cache>(std::type_identity<Cache>) {
     LanesPartition<Cache>(a, step, job.rows, partition, ws).run(a, job, ws);
   });
 }
 
+bool has_bf16_queries(const KvShape& s) {
+#if defined(OV_HAS_TILES)
+  return s.dtype == OV_BF16 || uses_tiles(s);
+#else
+  return s.dtype == OV_BF16 || expands(s);
+#endif
+}
+
 void load_rows(const AttentionArgs& a, const QueryRows& tile, char* q) {
   const KvShape& s = a.layer->shape;
-  s.dtype == OV_BF16 || uses_tiles(s) ? load_queries<true>(a, tile, q) : load_queries<false>(a, tile, q);
+  has_bf16_queries(s) ? load_queries<true>(a, tile, q) : load_queries<false>(a, tile, q);
 }
 
 char* map_zeroed(int64_t bytes) { return static_cast<char*>(ov_memory_map(bytes)); }

@@ -22,13 +22,17 @@ constexpr int kBlockRows = 2, kBlockCols = 2;
 #endif
 
 // A cache's element type. Both products multiply a row of the cache, sixteen words of two bf16, one f32 or one code, by
-// one 4-byte word of two bf16 or one f32. Codes are f32 in registers; scores and weights carry their tokens' scales.
+// one 4-byte word of two bf16 or one f32. Codes are f32 in registers, or bf16 (attention_expanded.h); scores and weights
+// carry their tokens' scales. A word's sixteen dims of V are kValueBytes in each of kValueRows.
 struct Bf16Cache {
   using Vector = Pairs;
-  static constexpr int kPerWord = 2, kRowBytes = 64;
+  static constexpr int kPerWord = 2, kRowBytes = 64, kValueBytes = 64, kValueRows = 1;
   static constexpr bool kHasScales = false;
   static Vector load(const char* p) { return load_pairs(reinterpret_cast<const uint16_t*>(p)); }
-  static Vector load_part(const char* p, int n) { return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n); }
+  static Vector load_value(const char* p, int64_t) { return load(p); }
+  static Vector load_value_part(const char* p, int64_t, int n) {
+    return load_pairs_part(reinterpret_cast<const uint16_t*>(p), n);
+  }
   static Vector broadcast(const char* p) {
     uint32_t word;
     memcpy(&word, p, sizeof word);
@@ -39,10 +43,13 @@ struct Bf16Cache {
 
 struct F32Cache {
   using Vector = Lanes;
-  static constexpr int kPerWord = 1, kRowBytes = 64;
+  static constexpr int kPerWord = 1, kRowBytes = 64, kValueBytes = 64, kValueRows = 1;
   static constexpr bool kHasScales = false;
   static Vector load(const char* p) { return ov::load(reinterpret_cast<const float*>(p)); }
-  static Vector load_part(const char* p, int n) { return ov::load_part(reinterpret_cast<const float*>(p), n); }
+  static Vector load_value(const char* p, int64_t) { return load(p); }
+  static Vector load_value_part(const char* p, int64_t, int n) {
+    return ov::load_part(reinterpret_cast<const float*>(p), n);
+  }
   static Vector broadcast(const char* p) {
     float word;
     memcpy(&word, p, sizeof word);
@@ -52,18 +59,20 @@ struct F32Cache {
 };
 
 struct Int8Cache : F32Cache {
-  static constexpr int kRowBytes = 16;
+  static constexpr int kRowBytes = 16, kValueBytes = 16;
   static constexpr bool kHasScales = true;
   static Vector load(const char* p) { return decode_int8(p); }
+  static Vector load_value(const char* p, int64_t) { return load(p); }
   // Lanes past n hold the bytes that follow, finite and not used; a head ends with its scales.
-  static Vector load_part(const char* p, int) { return decode_int8(p); }
+  static Vector load_value_part(const char* p, int64_t, int) { return load(p); }
 };
 
 struct Fp8Cache : F32Cache {
-  static constexpr int kRowBytes = 16;
+  static constexpr int kRowBytes = 16, kValueBytes = 16;
   static constexpr bool kHasScales = true;
   static Vector load(const char* p) { return decode_fp8(p); }
-  static Vector load_part(const char* p, int) { return decode_fp8(p); }
+  static Vector load_value(const char* p, int64_t) { return load(p); }
+  static Vector load_value_part(const char* p, int64_t, int) { return load(p); }
 };
 
 // f(m, n) for each result of a block.
@@ -80,9 +89,9 @@ struct SubReads {
 
 // Asks for the line with byte `at` of a sub-block where it begins; rows are narrower than lines in one-byte caches. Always
 // inlined, as any function of prefetches alone: compilers see that it computes nothing, and drop a call to it.
-template <class Cache>
+template <int RowBytes>
 OV_ALWAYS_INLINE void ask_for_row(const char* sub, int64_t at) {
-  if (Cache::kRowBytes == 64 || at % 64 == 0) __builtin_prefetch(sub + at, 0, 2);
+  if (RowBytes == 64 || at % 64 == 0) __builtin_prefetch(sub + at, 0, 2);
 }
 
 // out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in
@@ -95,7 +104,7 @@ void score_block(const char* q, int64_t q_stride, const SubReads& k, int words, 
     typename Cache::Vector key[kCols];
     unroll<kCols>([&](auto n) OV_INLINED {
       key[n.value] = Cache::load(k.read[n.value] + Cache::kRowBytes * w);
-      if constexpr (kAsks) ask_for_row<Cache>(k.ahead[n.value], Cache::kRowBytes * w);
+      if constexpr (kAsks) ask_for_row<Cache::kRowBytes>(k.ahead[n.value], Cache::kRowBytes * w);
     });
     unroll<kRows>([&](auto m) OV_INLINED {
       const auto query = Cache::broadcast(q + m.value * q_stride + 4 * w);
@@ -136,7 +145,7 @@ struct ValueArgs {
   int64_t weight_stride;
   SubReads v;  // at the first dim of the block
   int subs;
-  int64_t v_stride;  // bytes from word to word
+  int64_t v_stride;  // bytes from row to row; a word is one or two
   float* out;
   int64_t out_stride;
   int dims;  // dims left, what a partial block has
@@ -150,11 +159,17 @@ void value_block(const ValueArgs& a) {
   each<kRows, kCols>([&](auto m, auto n) OV_INLINED { acc[m.value][n.value] = set1(0.0f); });
   for (int s = 0; s < a.subs; ++s) {
     const char* row = a.v.read[s];
-    for (int w = 0; w < kWords; ++w, row += a.v_stride) {
+    for (int w = 0; w < kWords; ++w, row += Cache::kValueRows * a.v_stride) {
       typename Cache::Vector value[kCols];
       unroll<kCols>([&](auto n) OV_INLINED {
-        value[n.value] = kIsPartial ? Cache::load_part(row, a.dims) : Cache::load(row + Cache::kRowBytes * n.value);
-        if constexpr (kAsks) ask_for_row<Cache>(a.v.ahead[s] + w * a.v_stride, Cache::kRowBytes * n.value);
+        value[n.value] = kIsPartial ? Cache::load_value_part(row, a.v_stride, a.dims)
+                                    : Cache::load_value(row + Cache::kValueBytes * n.value, a.v_stride);
+        if constexpr (kAsks) {
+          unroll<Cache::kValueRows>([&](auto r) OV_INLINED {
+            ask_for_row<Cache::kValueBytes>(a.v.ahead[s] + (Cache::kValueRows * w + r.value) * a.v_stride,
+                                            Cache::kValueBytes * n.value);
+          });
+        }
       });
       unroll<kRows>([&](auto m) OV_INLINED {
         const auto weight = Cache::broadcast(a.weights + m.value * a.weight_stride + 4 * (s * kWords + w));

@@ -49,13 +49,13 @@ struct PairsOf {
   static constexpr int64_t kBytes = Cache::kHasScales ? 1 : 2;  // of a value
   static OV_ALWAYS_INLINE PairLanes k(const char* sub, int i) {
     if constexpr (Cache::kHasScales)
-      return {Cache::load(sub + 2 * i * kSubBlock), Cache::load(sub + (2 * i + 1) * kSubBlock)};
+      return {Cache::load_codes(sub + 2 * i * kSubBlock), Cache::load_codes(sub + (2 * i + 1) * kSubBlock)};
     else
       return halves_of(_mm512_loadu_si512(sub + 64 * i));
   }
   static OV_ALWAYS_INLINE PairLanes v(const char* sub, int64_t v_dim, int i, int d) {
     if constexpr (Cache::kHasScales)
-      return {Cache::load(sub + 2 * i * v_dim + d), Cache::load(sub + (2 * i + 1) * v_dim + d)};
+      return {Cache::load_codes(sub + 2 * i * v_dim + d), Cache::load_codes(sub + (2 * i + 1) * v_dim + d)};
     else
       return halves_of(_mm512_loadu_si512(sub + 4 * (i * v_dim + d)));
   }

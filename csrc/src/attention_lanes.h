@@ -5,6 +5,7 @@
 
 #include "attention_ahead.h"
 #include "attention_block.h"
+#include "attention_expanded.h"
 #include "attention_softmax.h"
 #include "attention_softmax_steps.h"
 #include "attention_sub_blocks.h"
@@ -33,8 +34,9 @@ class LanesPartition {
       k_[i] = s.k_sub(share, rows.kv_head, sub);
       v_[i] = s.v_sub(share, rows.kv_head, sub);
       if constexpr (Cache::kHasScales) {  // and finite codes, whatever slot they are in
-        scales_.k[i] = s.k_scales(share, rows.kv_head, sub);
-        scales_.v[i] = s.v_scales(share, rows.kv_head, sub);
+        const int at = scores_from() / kSubBlock + i;
+        scales_.k[at] = s.k_scales(share, rows.kv_head, sub);
+        scales_.v[at] = s.v_scales(share, rows.kv_head, sub);
       } else if (token + kSubBlock > seq_len) {
         v_[i] = silenced(s, v_[i], seq_len - token, ws.v_tail);
       }
@@ -42,11 +44,24 @@ class LanesPartition {
   }
 
   // The result of the partition for the vectors of a tile.
-  void run(const AttentionArgs& a, const TileJob& job, const Workspace& ws) const {
+  void run(const AttentionArgs& a, const TileJob& job, const Workspace& ws) {
+    if constexpr (kExpands) {
+      if (job.rows.vectors > kFewVectors) {
+        expand(a.layer->shape, ws);
+        return compute<Bf16Cache>(a, job, ws);
+      }
+    }
+    compute<Cache>(a, job, ws);
+  }
+
+ private:
+  // Kernel: how the products read what k_ and v_ point to.
+  template <class Kernel>
+  void compute(const AttentionArgs& a, const TileJob& job, const Workspace& ws) const {
     const KvShape& s = a.layer->shape;
     const QueryRows& tile = job.rows;
-    const int64_t q_stride = int64_t{4} / Cache::kPerWord * s.k_pad;
-    const int words = s.k_pad / Cache::kPerWord;
+    const int64_t q_stride = int64_t{4} / Kernel::kPerWord * s.k_pad;
+    const int words = s.k_pad / Kernel::kPerWord;
     const bool asks = tile.vectors <= kFewVectors;  // lines are read once, and by nobody before
     const char* ahead[kSubsPerPartition];
     if (asks) ask(ws, k_, ahead);
@@ -57,17 +72,30 @@ class LanesPartition {
         const char* q = job.q + m * q_stride;
         float* scores = ws.scores + m * kPartition + scores_from() + n * kSubBlock;
         if (asks && m == 0)
-          score_rows<Cache, kRows, true>(q, q_stride, {k_ + n, ahead + n}, count, words, scores);
+          score_rows<Kernel, kRows, true>(q, q_stride, {k_ + n, ahead + n}, count, words, scores);
         else
-          score_rows<Cache, kRows, false>(q, q_stride, {k_ + n, nullptr}, count, words, scores);
+          score_rows<Kernel, kRows, false>(q, q_stride, {k_ + n, nullptr}, count, words, scores);
       });
     }
     softmax_vectors(a, tile, ws, job.result);
     if (asks) ask(ws, v_, ahead);
-    sum_values(s, tile, ws, asks ? ahead : nullptr, job.result);
+    sum_values<Kernel>(s, tile, ws, asks ? ahead : nullptr, job.result);
   }
 
- private:
+  // The partition's codes to the worker's panels.
+  void expand(const KvShape& s, const Workspace& ws) {
+    if constexpr (kExpands) {
+      for (int i = 0; i < subs_; ++i) {
+        char* const k = ws.k_panel + int64_t{2} * i * kSubBlock * s.k_pad;
+        char* const v = ws.v_panel + int64_t{2} * i * kSubBlock * s.v_dim;
+        Cache::expand_k(k_[i], s.k_dim, k);
+        Cache::expand_v(v_[i], s.v_dim, s.v_dim, v);
+        k_[i] = k;
+        v_[i] = v;
+      }
+    }
+  }
+
   // For each sub-block that is read one to ask for.
   void ask(const Workspace& ws, const char* const* read, const char** ahead) const {
     for (int i = 0; i < subs_; ++i) ahead[i] = ws.ahead->next(read[i]);
@@ -93,7 +121,6 @@ class LanesPartition {
   void softmax_vectors(const AttentionArgs& a, const QueryRows& tile, const Workspace& ws, const State& result) const {
 #if defined(__AVX512BF16__)
     if constexpr (kInSteps) {
-      static_assert(!Cache::kHasScales);
       const int first = scores_from() / kStepTokens, end = scores_from() + subs_ * kSubBlock;
       return tile_softmax<Cache>(a, tile, start_, ws.scores, scales_, first, (end + kStepTokens - 1) / kStepTokens,
                                  result);
@@ -115,6 +142,7 @@ class LanesPartition {
   }
 
   // ahead: what to ask for, or null.
+  template <class Kernel>
   void sum_values(const KvShape& s, const QueryRows& tile, const Workspace& ws, const char* const* ahead,
                   const State& result) const {
     const char* weights = reinterpret_cast<const char*>(ws.scores);
@@ -128,30 +156,30 @@ class LanesPartition {
       const char* w = weights + m * kWeightStride;
       float* out = result.out + int64_t{m} * v_pad;
       if (ahead && m == 0)
-        sum_rows<kRows, true>(s, w, ahead, out, v_pad);
+        sum_rows<Kernel, kRows, true>(s, w, ahead, out, v_pad);
       else
-        sum_rows<kRows, false>(s, w, nullptr, out, v_pad);
+        sum_rows<Kernel, kRows, false>(s, w, nullptr, out, v_pad);
     });
   }
 
-  template <int kRows, bool kAsks>
+  template <class Kernel, int kRows, bool kAsks>
   void sum_rows(const KvShape& s, const char* weights, const char* const* ahead, float* out, int v_pad) const {
-    constexpr int64_t kWordBytes = Cache::kRowBytes / kLanes;
+    constexpr int64_t kDimBytes = Kernel::kValueBytes / kLanes;  // of a row
     const char *v[kSubsPerPartition], *next[kSubsPerPartition];
     for (int d = 0; d < s.v_dim;) {
       for (int i = 0; i < subs_; ++i) {
-        v[i] = v_[i] + kWordBytes * d;
-        if constexpr (kAsks) next[i] = ahead[i] + kWordBytes * d;
+        v[i] = v_[i] + kDimBytes * d;
+        if constexpr (kAsks) next[i] = ahead[i] + kDimBytes * d;
       }
-      const ValueArgs args{weights, kWeightStride, {v, next}, subs_, kWordBytes * s.v_dim, out + d, v_pad, s.v_dim - d};
+      const ValueArgs args{weights, kWeightStride, {v, next}, subs_, kDimBytes * s.v_dim, out + d, v_pad, s.v_dim - d};
       if (d + kBlockCols * kLanes <= s.v_dim) {
-        value_block<Cache, kRows, kBlockCols, false, kAsks>(args);
+        value_block<Kernel, kRows, kBlockCols, false, kAsks>(args);
         d += kBlockCols * kLanes;
       } else if (d + kLanes <= s.v_dim) {
-        value_block<Cache, kRows, 1, false, kAsks>(args);
+        value_block<Kernel, kRows, 1, false, kAsks>(args);
         d += kLanes;
       } else {
-        value_block<Cache, kRows, 1, true, kAsks>(args);
+        value_block<Kernel, kRows, 1, true, kAsks>(args);
         d = s.v_dim;
       }
     }
@@ -159,8 +187,9 @@ class LanesPartition {
 
 #if defined(__AVX512BF16__)
   static constexpr bool kInSteps = Cache::kPerWord == 2 && kScoreStride == kPartition;
+  static constexpr bool kExpands = kInSteps && Cache::kHasScales;
 #else
-  static constexpr bool kInSteps = false;
+  static constexpr bool kInSteps = false, kExpands = false;
 #endif
   static constexpr int64_t kWeightStride = int64_t{4} / (kInSteps ? 1 : Cache::kPerWord) * kPartition;
 

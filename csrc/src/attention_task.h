@@ -19,10 +19,15 @@ constexpr int kTileStages = 3;    // tiles that have scores at a time
 constexpr int kPanelValues = kPartition;           // tokens of K and of V that are kept as operands, in bf16
 constexpr int kScoreStride = kPartition + kLanes;  // of a vector's scores: no two rows start in the same set of a cache
 #else
-constexpr int kTileVectors = 24;
 constexpr int kTilesPerTask = 1;
 constexpr int kTileStages = 1;
+#if defined(__AVX512BF16__)
+constexpr int kTileVectors = 48;          // codes of a cache are expanded once for so many
+constexpr int kPanelValues = kPartition;  // tokens of a one-byte cache, as bf16
+#else
+constexpr int kTileVectors = 24;
 constexpr int kPanelValues = 0;
+#endif
 constexpr int kScoreStride = kPartition;
 #endif
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "attention_block.h"
+#include "attention_expanded.h"
 #include "attention_merge.h"
 #include "attention_softmax_slices.h"
 #include "attention_sub_blocks.h"
@@ -15,25 +16,6 @@
 #if defined(OV_HAS_TILES)
 
 namespace ov {
-
-// Codes that are expanded to bf16: their weights are rounded as those of a bf16 cache.
-template <class Cache>
-struct Expanded : Cache {
-  static constexpr int kPerWord = 2;
-  // Codes at p in the low halves, those at q in the high ones.
-  static __m512i pair(const char* p, const char* q) {
-    const __m512i low = _mm512_castps_si512(Cache::load(p).v), high = _mm512_castps_si512(Cache::load(q).v);
-    return _mm512_mask_blend_epi16(0xaaaaaaaau, _mm512_srli_epi32(low, 16), high);
-  }
-  // Sub-blocks of K, and some dims of one of V, as those of a bf16 cache.
-  static void expand_k(const char* k, int dims, char* out) {
-    for (int d = 0; d < dims; d += 2, k += 2 * kSubBlock, out += 64) _mm512_storeu_si512(out, pair(k, k + kSubBlock));
-  }
-  static void expand_v(const char* v, int v_dim, int dims, char* out) {
-    for (int token = 0; token < kSubBlock; token += 2, v += 2 * v_dim)
-      for (int d = 0; d < dims; d += kLanes, out += 64) _mm512_storeu_si512(out, pair(v + d, v + v_dim + d));
-  }
-};
 
 inline bool fits_tiles(const KvShape& s) {
   return s.dtype != OV_F32 && s.k_dim % kTileDims == 0 && s.v_dim % kTileDims == 0;

@@ -24,8 +24,8 @@ TOLERANCE = {"float32": 4e-6, "bfloat16": 2e-2, "int8": 4e-6, "fp8_e4m3": 4e-6}
 
 
 def tolerance(isa: str, kv_dtype: str) -> float:
-    """Of one output. Tile registers take queries and softmax weights in bfloat16."""
-    rounds = isa == "amx" and kv_dtype != "float32"
+    """Of one output. Levels with products of bfloat16 take queries and softmax weights so."""
+    rounds = isa in ("amx", "avx512_bf16") and kv_dtype != "float32"
     return TOLERANCE["bfloat16" if rounds else kv_dtype]
 
 
