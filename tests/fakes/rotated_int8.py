@@ -16,9 +16,7 @@ GROUP = 128
 F32 = npt.NDArray[np.float32]
 
 
-def transformed(
-    x: npt.NDArray[np.floating], points: int = POINTS
-) -> npt.NDArray[np.floating]:
+def transformed(x: npt.NDArray[np.floating], points: int = POINTS) -> npt.NDArray[np.floating]:
     """Every `points` of x [rows, k], k a multiple of it, times the Hadamard matrix, not normalised.
 
     All operations are in the type of x and in the library's order, so bits are the same.
