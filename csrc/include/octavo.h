@@ -48,7 +48,7 @@ enum ov_type {
   OV_I32 = 26,
   OV_A8 = 100,  /* int8 activations in groups of 32 with scales and sums: csrc/src/prepare.h; in a plan, rows of prompt
                   tokens have the form ov_input_type says, which ov_row_bytes(OV_A8) has room for */
-  OV_A8R = 102, /* rotated int8 activations in groups of 128: csrc/src/rotate.h; a form of rows, not a buffer's type */
+  OV_A8R = 102, /* rotated int8 activations in groups of 64: csrc/src/rotate.h; a form of rows, not a buffer's type */
   /* KV caches only: one byte per value and an f32 scale per token and head for K and for V */
   OV_I8 = 24,
   OV_F8_E4M3 = 101,

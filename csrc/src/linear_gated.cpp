@@ -45,12 +45,13 @@ void quantize_block(const float* x, const View& out, int64_t first_row, int64_t 
   if ((rows - r) & 1) some.operator()<1>();
 }
 
-// Some tiles of a segment into floats, `stride` from row to row.
+// Some tiles of a segment into [rows][columns] floats.
 void compute_columns(LinearBlock b, LinearSegment segment, int64_t tile, int64_t tiles, const NextTiles& after,
-                     void (*compute)(const LinearBlock&), float* out, int64_t stride) {
-  segment.out_stride = 4 * stride;
+                     void (*compute)(const LinearBlock&), float* out) {
+  const int64_t columns = tiles * kTileColumns;
+  segment.out_stride = 4 * columns;
   // addressed from the first row and column of the whole output
-  segment.out = out - tile * kTileColumns - b.first_row * stride;
+  segment.out = out - tile * kTileColumns - b.first_row * columns;
   b.segment = &segment;
   b.gate = nullptr;
   b.first_tile = tile;
@@ -59,35 +60,30 @@ void compute_columns(LinearBlock b, LinearSegment segment, int64_t tile, int64_t
   compute(b);
 }
 
-// quantize(x, group): [rows][Columns] gated values to group `group` of the output's rows. Part columns of either weight
-// are computed at a time.
-template <int64_t Columns, int64_t Part, class F>
+// quantize(x, group): [rows][Columns] gated values to group `group` of the output's rows.
+template <int64_t Columns, class F>
 void compute_gated(const LinearBlock& b, void (*compute)(const LinearBlock&), F&& quantize) {
   static thread_local Scratch scratch;
-  constexpr int64_t kTiles = Part / kTileColumns;
-  float* const gated = static_cast<float*>(scratch.take(4 * b.rows * (Columns + Part)));
-  float* const up = gated + b.rows * Columns;
+  constexpr int64_t kTiles = Columns / kTileColumns;
+  const int64_t values = b.rows * Columns;
+  float* const x = static_cast<float*>(scratch.take(2 * 4 * values));
+  float* const up = x + values;
   for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += kTiles) {
     const bool is_last = t + kTiles >= end;
-    float* const x = gated + t * kTileColumns % Columns;
-    compute_columns(b, *b.segment, t, kTiles, next_tiles(*b.gate->up->weight, t), compute, x, Columns);
+    compute_columns(b, *b.segment, t, kTiles, next_tiles(*b.gate->up->weight, t), compute, x);
     compute_columns(b, *b.gate->up, t, kTiles, is_last ? b.after : next_tiles(*b.segment->weight, t + kTiles), compute,
-                    up, Part);
+                    up);
     with_act(b.gate->act, [&](auto f) {
-      for (int64_t r = 0; r < b.rows; ++r)
-        for (int64_t i = 0; i < Part; i += kLanes) {
-          float* const y = x + r * Columns + i;
-          store(y, f(load(y)) * load(up + r * Part + i));
-        }
+      for (int64_t i = 0; i < values; i += kLanes) store(x + i, f(load(x + i)) * load(up + i));
     });
-    if ((t + kTiles) * kTileColumns % Columns == 0) quantize(gated, t * kTileColumns / Columns);
+    quantize(x, t / kTiles);
   }
 }
 
 }  // namespace
 
 void linear_int8_gated(const LinearBlock& b) {
-  compute_gated<kGroup, kGroup>(b, linear_int8, [&](const float* x, int64_t group) {
+  compute_gated<kGroup>(b, linear_int8, [&](const float* x, int64_t group) {
     quantize_block(x, b.gate->out, b.first_row, b.rows, group);
   });
 }
@@ -95,7 +91,7 @@ void linear_int8_gated(const LinearBlock& b) {
 #if defined(OV_ROTATES_PROMPTS)
 void linear_rotated_gated(const LinearBlock& b) {
   const RotatedLayout l = rotated_layout(b.gate->out.cols);
-  compute_gated<kRotatedGroup, kRotatedGroup / 2>(b, linear_rotated, [&](const float* x, int64_t group) {
+  compute_gated<kRotatedGroup>(b, linear_rotated, [&](const float* x, int64_t group) {
     const auto row = [&](int64_t r) { return static_cast<char*>(b.gate->out.row(b.first_row + r)); };
     int64_t r = 0;
     for (; r + 4 <= b.rows; r += 4) {

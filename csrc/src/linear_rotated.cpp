@@ -1,6 +1,6 @@
 // Quantised weights times prompt tokens in their rotated form (rotate.h), on AVX-512 levels without tile registers.
 //
-// Two tiles are expanded into a panel once per block of rows, and all rows of the block go over it. Per group of 128 k
+// Two tiles are expanded into a panel once per block of rows, and all rows of the block go over it. Per group of 64 k
 // values: an exact integer sum, then acc = fma(sum, scale * a_scale, acc). Knows nothing of: threads.
 #include "linear_block.h"
 #include "rotated_panel.h"
@@ -26,17 +26,16 @@ void multiply_rotated(const LinearBlock& b, int64_t tile, const RotatedInput& in
   const char* const rows = in.row + first * in.stride;
   Lanes acc[R][kTiles];
   unroll<R>([&](auto r) OV_INLINED { unroll<kTiles>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
-  int64_t g = 0;
-  // all in one piece: in a loop over half groups compilers move accumulators from register to register
-  const auto group = [&]<int Quads>() OV_INLINED {
-    unroll<Quads / 8>([&](auto) OV_INLINED { ahead.ask(); });  // per 32 values
+  for (int64_t g = 0; g < in.layout.groups; ++g, panel += kStep) {
+    ahead.ask();
+    ahead.ask();  // of either 32 values
     __m512i sum[R][kTiles];
     unroll<R>([&](auto r) OV_INLINED {
       int32_t start;
       memcpy(&start, rows + r.value * in.stride + in.layout.start + 4 * g, 4);
       unroll<kTiles>([&](auto c) OV_INLINED { sum[r.value][c.value] = _mm512_set1_epi32(start); });
     });
-    unroll<Quads>([&](auto q) OV_INLINED {
+    unroll<16>([&](auto q) OV_INLINED {
       __m512i w[kTiles];
       unroll<kTiles>(
           [&](auto c) OV_INLINED { w[c.value] = _mm512_load_si512(panel + c.value * kRotatedRecord + 64 * q.value); });
@@ -61,11 +60,7 @@ void multiply_rotated(const LinearBlock& b, int64_t tile, const RotatedInput& in
         acc[r.value][c.value] = fma(x, scale[c.value] * set1(a_scale), acc[r.value][c.value]);
       });
     });
-  };
-  constexpr int kQuads = kRotatedGroup / 4;
-  for (const int64_t whole = in.layout.k / kRotatedGroup; g < whole; ++g, panel += kStep)
-    group.template operator()<kQuads>();
-  if (g < in.layout.groups) group.template operator()<kQuads / 2>();
+  }
   store_block(*b.segment, b.first_row + first, tile, acc);
 }
 

@@ -464,12 +464,12 @@ int ov_plan_read(ov_plan* plan, int32_t buffer, int64_t rows, float* out) {
     } else if (dtype == OV_A8R) {
       const RotatedLayout layout = rotated_layout(b->cols);
       const float* scales = reinterpret_cast<const float*>(row + layout.scale);
-      for (int64_t c = 0; c < b->cols; c += kRotation) {  // the transform is its own inverse, but for a factor
-        float y[kRotation];
-        for (int64_t i = 0; i < kRotation; ++i)
+      for (int64_t c = 0; c < b->cols; c += kRotatedGroup) {  // the transform is its own inverse, but for a factor
+        float y[kRotatedGroup];
+        for (int64_t i = 0; i < kRotatedGroup; ++i)
           y[i] = static_cast<float>(reinterpret_cast<const int8_t*>(row)[c + i]) * scales[c / kRotatedGroup];
         rotate(y);
-        for (int64_t i = 0; i < kRotation && c + i < b->cols; ++i) out[c + i] = y[i] / kRotation;
+        for (int64_t i = 0; i < kRotatedGroup && c + i < b->cols; ++i) out[c + i] = y[i] / kRotatedGroup;
       }
     } else {
       const A8Layout layout = a8_layout(b->cols);

@@ -1,5 +1,5 @@
 // The rotated form of activations: sums and differences of 64 values (a Walsh-Hadamard transform), then int8 in groups
-// of 128. Spread over its group no value stands out, so one scale for 128 rounds as finely as one for 32 without it.
+// of 64. Spread over its group no value stands out, so one scale for 64 rounds as finely as one for 32 without it.
 //
 // Present on AVX-512 levels without tile registers, where it is how prompts are read. Knows nothing of: rows, weights.
 #pragma once
@@ -16,11 +16,10 @@
 
 namespace ov {
 
-inline constexpr int64_t kRotation = 64;       // values that are transformed together
-inline constexpr int64_t kRotatedGroup = 128;  // values with one scale; the last group of a row may be half as long
+inline constexpr int64_t kRotatedGroup = 64;  // values that are transformed together, with one scale
 
-// A prepared row of type OV_A8R of `cols` columns, K = cols rounded up to 64, padding zero, G = K / 128 rounded up:
-//   int8 q[K]       round_to_even(y * (127 / amax)) of the group of 128, y the transform of each 64
+// A prepared row of type OV_A8R of `cols` columns, K = cols rounded up to 64, padding zero, G = K / 64:
+//   int8 q[K]       round_to_even(y * (127 / amax)) of the group, y its transform
 //   f32 scale[G]    amax / 127
 //   int32 start[G]  -128 * (sum of the group's q): what a sum of products by code + 128 begins with
 struct RotatedLayout {
@@ -28,8 +27,8 @@ struct RotatedLayout {
 };
 inline RotatedLayout rotated_layout(int64_t cols) {
   RotatedLayout l;
-  l.k = round_up(cols, kRotation);
-  l.groups = ceil_div(l.k, kRotatedGroup);
+  l.k = round_up(cols, kRotatedGroup);
+  l.groups = l.k / kRotatedGroup;
   l.scale = l.k;
   l.start = l.scale + 4 * l.groups;
   l.bytes = round_up(l.start + 4 * l.groups, 64);
@@ -38,8 +37,8 @@ inline RotatedLayout rotated_layout(int64_t cols) {
 
 // The transform of 64 values in place, times the root of 64: (a, b) -> (a + b, a - b) of values 1, 2, 4, ..., 32 apart.
 inline void rotate(float* x) {
-  for (int h = 1; h < kRotation; h *= 2)
-    for (int i = 0; i < kRotation; ++i)
+  for (int h = 1; h < kRotatedGroup; h *= 2)
+    for (int i = 0; i < kRotatedGroup; ++i)
       if (!(i & h)) {
         const float a = x[i], b = x[i + h];
         x[i] = a + b;
@@ -75,23 +74,24 @@ OV_ALWAYS_INLINE void rotate64(const float* x, __m512* y) {
   y[3] = _mm512_sub_ps(difference0, difference1);
 }
 
-// N groups of 128 values each, or of 64, as a row has them; N is 1 or 4.
-template <int N, int Values = kRotatedGroup>
+// N groups as a row has them; N is 1 or 4.
+template <int N>
 struct RotatedGroups {
-  static constexpr int kVectors = Values / 16;
-  __m512i bytes[N][Values / 64];
+  __m512i bytes[N];
   float scale[4];
   int32_t start[4];
 
   explicit RotatedGroups(const float* x) {
     constexpr float kSmallestAmax = 1e-36f;  // below it 127 / amax would overflow
-    __m512 y[N][kVectors];
+    __m512 y[N][4];
     __m512i most[4] = {};
-    for (int n = 0; n < N; ++n, x += Values) {
-      unroll<Values / kRotation>([&](auto i) OV_INLINED { rotate64(x + kRotation * i.value, y[n] + 4 * i.value); });
+    unroll<N>([&](auto n) OV_INLINED {
+      __m512(&to)[4] = y[n.value];
+      rotate64(x + kRotatedGroup * n.value, to);
       // compared as integers, where a NaN is larger than every number: it decides the scale
-      unroll<kVectors>([&](auto i) OV_INLINED { most[n] = _mm512_max_epi32(most[n], magnitude(y[n][i.value])); });
-    }
+      most[n.value] = _mm512_max_epi32(_mm512_max_epi32(magnitude(to[0]), magnitude(to[1])),
+                                       _mm512_max_epi32(magnitude(to[2]), magnitude(to[3])));
+    });
     const __m128 amax = _mm_castsi128_ps(across_lanes<N>(most, [](auto p, auto q) {
       if constexpr (sizeof p == 64)
         return _mm512_max_epi32(p, q);
@@ -104,19 +104,17 @@ struct RotatedGroups {
     _mm_store_ps(factor, _mm_mask_mov_ps(_mm_div_ps(top, amax), is_zero, zero));
     _mm_storeu_ps(scale, _mm_mask_mov_ps(_mm_div_ps(amax, top), is_zero, zero));
     __m512i sums[4] = {};
-    for (int n = 0; n < N; ++n) {
-      const __m512 f = _mm512_set1_ps(factor[n]);
-      unroll<Values / 64>([&](auto half) OV_INLINED {
-        const __m512* const from = y[n] + 4 * half.value;
-        const auto rounded = [&](int i) OV_INLINED { return _mm512_cvtps_epi32(_mm512_mul_ps(from[i], f)); };
-        const __m512i words =
-            _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
-        // packing works within 128-bit lanes; the permutation puts dwords back in order
-        const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-        bytes[n][half.value] = _mm512_permutexvar_epi32(order, words);
-        sums[n] = _mm512_dpbusd_epi32(sums[n], _mm512_set1_epi8(1), bytes[n][half.value]);
-      });
-    }
+    unroll<N>([&](auto n) OV_INLINED {
+      const __m512 f = _mm512_set1_ps(factor[n.value]);
+      const __m512(&from)[4] = y[n.value];
+      const auto rounded = [&](int i) OV_INLINED { return _mm512_cvtps_epi32(_mm512_mul_ps(from[i], f)); };
+      const __m512i words =
+          _mm512_packs_epi16(_mm512_packs_epi32(rounded(0), rounded(1)), _mm512_packs_epi32(rounded(2), rounded(3)));
+      // packing works within 128-bit lanes; the permutation puts dwords back in order
+      const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      bytes[n.value] = _mm512_permutexvar_epi32(order, words);
+      sums[n.value] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), bytes[n.value]);
+    });
     const __m128i sum = across_lanes<N>(sums, [](auto p, auto q) {
       if constexpr (sizeof p == 64)
         return _mm512_add_epi32(p, q);
@@ -149,11 +147,9 @@ struct RotatedGroups {
 };
 
 // Group n of `of` to group `group` of a row of layout l.
-template <int N, int Values>
-inline void store_rotated(const RotatedGroups<N, Values>& of, int n, const RotatedLayout& l, int64_t group, char* row) {
-  unroll<Values / 64>([&](auto half) OV_INLINED {
-    _mm512_storeu_si512(row + kRotatedGroup * group + 64 * half.value, of.bytes[n][half.value]);
-  });
+template <int N>
+inline void store_rotated(const RotatedGroups<N>& of, int n, const RotatedLayout& l, int64_t group, char* row) {
+  _mm512_storeu_si512(row + kRotatedGroup * group, of.bytes[n]);
   memcpy(row + l.scale + 4 * group, of.scale + n, 4);
   memcpy(row + l.start + 4 * group, of.start + n, 4);
 }
@@ -167,15 +163,10 @@ inline void rotate_row(const float* x, int64_t cols, const RotatedLayout& l, int
     for (int n = 0; n < 4; ++n) store_rotated(four, n, l, begin + g + n, row);
   }
   for (; g < whole; ++g) store_rotated(RotatedGroups<1>(x + g * kRotatedGroup), 0, l, begin + g, row);
-  const int64_t left = cols - g * kRotatedGroup;
-  if (left == 0) return;
-  if (left == kRotation) return store_rotated(RotatedGroups<1, kRotation>(x + g * kRotatedGroup), 0, l, begin + g, row);
+  if (g * kRotatedGroup == cols) return;
   alignas(64) float tail[kRotatedGroup] = {};
-  memcpy(tail, x + g * kRotatedGroup, static_cast<size_t>(left) * sizeof(float));
-  if (left < kRotation)
-    store_rotated(RotatedGroups<1, kRotation>(tail), 0, l, begin + g, row);
-  else
-    store_rotated(RotatedGroups<1>(tail), 0, l, begin + g, row);
+  memcpy(tail, x + g * kRotatedGroup, static_cast<size_t>(cols - g * kRotatedGroup) * sizeof(float));
+  store_rotated(RotatedGroups<1>(tail), 0, l, begin + g, row);
 }
 
 #endif

@@ -2,10 +2,10 @@
 // work to spare for a scale per 32 values.
 //
 // Sums and differences of codes are integers, and all but the last rounding happens in 16-bit lanes: values with one
-// scale are transformed, brought to a step that a group of 128 has in common, a fixed-point product, and transformed
-// with the others. What is added to all codes, offset or minimum, is in one value of each scale's, which is computed in
-// f32. A panel holds, per group and tile, 32 quads of code + 128 and sixteen scales, the step of the codes / 64: both
-// sides of a product are transformed, which multiplies it by 64. Knows nothing of: activations.
+// scale are transformed, brought to a step that the group has in common, a fixed-point product, and transformed with the
+// others. What is added to all codes, offset or minimum, is in one value of each scale's, which is computed in f32. A
+// panel holds, per group and tile, sixteen quads of code + 128 and sixteen scales, the step of the codes / 64: both sides
+// of a product are transformed, which multiplies it by 64. Knows nothing of: activations.
 #pragma once
 
 #include "rotate.h"
@@ -15,14 +15,13 @@
 
 namespace ov {
 
-inline constexpr int64_t kRotatedRecord = 32 * 64 + 64;  // bytes of a group of a tile
+inline constexpr int64_t kRotatedRecord = 16 * 64 + 64;  // bytes of a group of a tile
 
 namespace rotated {
 
-constexpr int kQuads = 8;                                                 // of a stored group of 32
-constexpr int kRotationQuads = 16;                                        // of a transform
-constexpr int kGroupsPerRotation = static_cast<int>(kRotation / kGroup);  // stored ones
-constexpr int kRotations = static_cast<int>(kRotatedGroup / kRotation);   // of a group
+constexpr int kQuads = 8;                                          // of a stored group of 32
+constexpr int kStored = static_cast<int>(kRotatedGroup / kGroup);  // stored groups of a group
+constexpr int kGroupQuads = kStored * kQuads;
 
 // How a kind's codes become 16-bit words.
 template <int Kind>
@@ -35,8 +34,8 @@ struct Words {
   // Words are values times 2^kShift: a difference of as many codes as a unit has fits.
   static constexpr int kShift = T::kBits <= 6 ? 6 : 3;
   static_assert((kUnitValues / 2 << kShift) * ((1 << T::kBits) - 1) <= 32767);
-  // What scales are multiplied with, so that the units of a transform add up within 16 bits.
-  static constexpr int kTop = 32767 / (kGroupsPerRotation * kUnits);
+  // What scales are multiplied with, so that the units of a group add up within 16 bits.
+  static constexpr int kTop = 32767 / (kStored * kUnits);
 };
 
 // (a, b) of each word's lanes -> (a + b, a - b).
@@ -112,21 +111,20 @@ template <int Kind>
 struct RotatedValues {
   using T = Tile<Kind>;
   using W = Words<Kind>;
-  static constexpr int kFirsts = kGroupsPerRotation * W::kUnits;  // of a transform, a unit's values apart
+  static constexpr int kFirsts = kStored * W::kUnits;  // a unit's values apart
 
-  __m512i words[kRotations][2][kRotationQuads];
-  __m512 firsts[kRotations][kFirsts];
+  __m512i words[2][kGroupQuads];
+  __m512 firsts[kFirsts];
 
-  // Rotation R of two stored groups. factor[g][u]: scales in units of the step, in both lanes of a word.
-  template <int R>
-  OV_ALWAYS_INLINE void add(const uint8_t* codes, int groups, const GroupScales* scales, const __m512i (*factors)[2]) {
-    unroll<kGroupsPerRotation>([&](auto g) OV_INLINED {
-      auto& to = words[R];
-      if (g.value >= groups) {  // past the end: zeros
+  // Of `count` stored groups, at most kStored. factors: their scales in units of the step, in both lanes of a word.
+  OV_ALWAYS_INLINE void make(const uint8_t* codes, int count, const GroupScales* scales, const __m512i (*factors)[2]) {
+    unroll<kStored>([&](auto g) OV_INLINED {
+      if (g.value >= count) {  // past the end: zeros
         unroll<2>([&](auto i) OV_INLINED {
-          unroll<kQuads>([&](auto q) OV_INLINED { to[i.value][kQuads * g.value + q.value] = _mm512_setzero_si512(); });
+          unroll<kQuads>([&](auto q)
+                             OV_INLINED { words[i.value][kQuads * g.value + q.value] = _mm512_setzero_si512(); });
         });
-        unroll<W::kUnits>([&](auto u) OV_INLINED { firsts[R][W::kUnits * g.value + u.value] = _mm512_setzero_ps(); });
+        unroll<W::kUnits>([&](auto u) OV_INLINED { firsts[W::kUnits * g.value + u.value] = _mm512_setzero_ps(); });
         return;
       }
       __m512i w[2][kQuads];
@@ -139,37 +137,39 @@ struct RotatedValues {
         constexpr float kAll = static_cast<float>(W::kUnitValues * (W::kCentre - (T::kMinimum ? 0 : T::kOffset)));
         __m512 first = _mm512_mul_ps(_mm512_add_ps(sums[u.value], _mm512_set1_ps(kAll)), scale);
         if constexpr (T::kMinimum) first = _mm512_fmadd_ps(s.second.v, _mm512_set1_ps(W::kUnitValues), first);
-        firsts[R][W::kUnits * g.value + u.value] = first;
+        firsts[W::kUnits * g.value + u.value] = first;
       });
       unroll<kQuads>([&](auto q) OV_INLINED {
         constexpr int kUnit = q.value / (kQuads / W::kUnits);
         unroll<2>([&](auto i) OV_INLINED {
-          to[i.value][kQuads * g.value + q.value] = _mm512_mulhrs_epi16(w[i.value][q.value], factors[g.value][kUnit]);
+          words[i.value][kQuads * g.value + q.value] =
+              _mm512_mulhrs_epi16(w[i.value][q.value], factors[g.value][kUnit]);
         });
       });
       if constexpr (W::kUnits == 2) {
-        unroll<2>([&](auto i) OV_INLINED {
-          unroll<kQuads / 2>([&](auto q) OV_INLINED {
-            butterfly_words(to[i.value][kQuads * g.value + q.value],
-                            to[i.value][kQuads * g.value + kQuads / 2 + q.value]);
-          });
-        });
-        butterfly_values(firsts[R][2 * g.value], firsts[R][2 * g.value + 1]);
+        add_halves<kQuads / 2>(kQuads * g.value);
+        butterfly_values(firsts[2 * g.value], firsts[2 * g.value + 1]);
       }
     });
-    unroll<2>([&](auto i) OV_INLINED {
-      unroll<kQuads>(
-          [&](auto q) OV_INLINED { butterfly_words(words[R][i.value][q.value], words[R][i.value][kQuads + q.value]); });
-    });
-    unroll<W::kUnits>([&](auto u) OV_INLINED { butterfly_values(firsts[R][u.value], firsts[R][W::kUnits + u.value]); });
+    add_halves<kQuads>(0);
+    unroll<W::kUnits>([&](auto u) OV_INLINED { butterfly_values(firsts[u.value], firsts[W::kUnits + u.value]); });
     // what is computed in f32 is no word
     unroll<kFirsts>([&](auto f) OV_INLINED {
-      __m512i& word = words[R][0][kRotationQuads / kFirsts * f.value];
+      __m512i& word = words[0][kGroupQuads / kFirsts * f.value];
       word = _mm512_and_si512(word, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
     });
   }
 
  private:
+  // Of two runs of `Quads` quads from `first` on: their sums and differences.
+  template <int Quads>
+  OV_ALWAYS_INLINE void add_halves(int first) {
+    unroll<2>([&](auto i) OV_INLINED {
+      unroll<Quads>([&](auto q) OV_INLINED {
+        butterfly_words(words[i.value][first + q.value], words[i.value][first + Quads + q.value]);
+      });
+    });
+  }
   OV_ALWAYS_INLINE static void butterfly_words(__m512i& a, __m512i& b) {
     const __m512i sum = _mm512_add_epi16(a, b);
     b = _mm512_sub_epi16(a, b);
@@ -184,21 +184,18 @@ struct RotatedValues {
 
 OV_ALWAYS_INLINE __m512 larger_magnitude(__m512 a, __m512 b) { return _mm512_range_ps(a, b, 0x0b); }
 
-// Rotations [0, Rotations) of sixteen columns -> a record. unit: the value of a word of 1.
-template <int Kind, int Rotations>
+// A group of sixteen columns -> a record. unit: the value of a word of 1.
+template <int Kind>
 OV_ALWAYS_INLINE void round_group(const RotatedValues<Kind>& values, __m512 unit, uint8_t* record) {
   using V = RotatedValues<Kind>;
   constexpr float kSmallest = 1e-36f;  // below it quotients would overflow
   __m512i most = _mm512_setzero_si512();
   __m512 amax = _mm512_setzero_ps();
-  unroll<Rotations>([&](auto r) OV_INLINED {
-    unroll<2>([&](auto i) OV_INLINED {
-      unroll<kRotationQuads>([&](auto q) OV_INLINED {
-        most = _mm512_max_epi16(most, _mm512_abs_epi16(values.words[r.value][i.value][q.value]));
-      });
-    });
-    unroll<V::kFirsts>([&](auto f) OV_INLINED { amax = larger_magnitude(amax, values.firsts[r.value][f.value]); });
+  unroll<2>([&](auto i) OV_INLINED {
+    unroll<kGroupQuads>(
+        [&](auto q) OV_INLINED { most = _mm512_max_epi16(most, _mm512_abs_epi16(values.words[i.value][q.value])); });
   });
+  unroll<V::kFirsts>([&](auto f) OV_INLINED { amax = larger_magnitude(amax, values.firsts[f.value]); });
   most = _mm512_and_si512(_mm512_max_epi16(most, _mm512_srli_epi32(most, 16)), _mm512_set1_epi32(0xffff));
   // words below 128 are multiplied by less than 1 to be codes: a larger step, of which they are still exact multiples
   const __m512i least = _mm512_max_epi32(most, _mm512_set1_epi32(128));
@@ -216,23 +213,21 @@ OV_ALWAYS_INLINE void round_group(const RotatedValues<Kind>& values, __m512 unit
   step = _mm512_mask_div_ps(step, are_many, unit_32768, factor);
   const __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1.0f), step);
   _mm512_store_ps(reinterpret_cast<float*>(record + kRotatedRecord - 64),
-                  _mm512_mul_ps(step, _mm512_set1_ps(1.0f / kRotation)));
+                  _mm512_mul_ps(step, _mm512_set1_ps(1.0f / kRotatedGroup)));
   __m512i words = _mm512_cvtps_epi32(factor);
   words = _mm512_or_si512(words, _mm512_slli_epi32(words, 16));
   const __m512i bytes = _mm512_set1_epi16(0x00ff), offset = _mm512_set1_epi8(-128);
-  unroll<Rotations>([&](auto r) OV_INLINED {
-    unroll<kRotationQuads>([&](auto q) OV_INLINED {
-      const __m512i even = _mm512_mulhrs_epi16(values.words[r.value][0][q.value], words);
-      const __m512i odd = _mm512_mulhrs_epi16(values.words[r.value][1][q.value], words);
-      // (even & bytes) | odd << 8
-      __m512i quad = _mm512_ternarylogic_epi32(even, bytes, _mm512_slli_epi16(odd, 8), 0xea);
-      constexpr int kApart = kRotationQuads / V::kFirsts;
-      if constexpr (q.value % kApart == 0) {
-        const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(values.firsts[r.value][q.value / kApart], inverse));
-        quad = _mm512_ternarylogic_epi32(first, _mm512_set1_epi32(0xff), quad, 0xea);
-      }
-      _mm512_store_si512(record + 64 * (kRotationQuads * r.value + q.value), _mm512_xor_si512(quad, offset));
-    });
+  unroll<kGroupQuads>([&](auto q) OV_INLINED {
+    const __m512i even = _mm512_mulhrs_epi16(values.words[0][q.value], words);
+    const __m512i odd = _mm512_mulhrs_epi16(values.words[1][q.value], words);
+    // (even & bytes) | odd << 8
+    __m512i quad = _mm512_ternarylogic_epi32(even, bytes, _mm512_slli_epi16(odd, 8), 0xea);
+    constexpr int kApart = kGroupQuads / V::kFirsts;
+    if constexpr (q.value % kApart == 0) {
+      const __m512i first = _mm512_cvtps_epi32(_mm512_mul_ps(values.firsts[q.value / kApart], inverse));
+      quad = _mm512_ternarylogic_epi32(first, _mm512_set1_epi32(0xff), quad, 0xea);
+    }
+    _mm512_store_si512(record + 64 * q.value, _mm512_xor_si512(quad, offset));
   });
 }
 
@@ -240,7 +235,6 @@ OV_ALWAYS_INLINE void round_group(const RotatedValues<Kind>& values, __m512 unit
 template <int Kind>
 inline void expand_tile(const uint8_t* scales, const uint8_t* codes, int64_t k, uint8_t* panel, int64_t step) {
   using W = Words<Kind>;
-  constexpr int64_t kStored = kRotatedGroup / kGroup;  // stored groups of a group
   RotatedValues<Kind> values;
   ScaleReader<Kind> reader(scales);
   const int64_t groups = k / kGroup;
@@ -264,14 +258,8 @@ inline void expand_tile(const uint8_t* scales, const uint8_t* codes, int64_t k, 
         factors[i][u] = _mm512_mask_blend_epi16(0xaaaaaaaau, f, _mm512_slli_epi32(f, 16));
       }
     const __m512 unit = _mm512_mul_ps(top, _mm512_set1_ps(32768.0f / (W::kTop * static_cast<float>(1 << W::kShift))));
-    values.template add<0>(codes, count, s, factors);
-    if (count <= kGroupsPerRotation) {
-      round_group<Kind, 1>(values, unit, panel);
-      continue;
-    }
-    values.template add<1>(codes + kGroupsPerRotation * Tile<Kind>::kGroupBytes, count - kGroupsPerRotation,
-                           s + kGroupsPerRotation, factors + kGroupsPerRotation);
-    round_group<Kind, 2>(values, unit, panel);
+    values.make(codes, count, s, factors);
+    round_group(values, unit, panel);
   }
 }
 

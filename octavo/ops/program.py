@@ -31,7 +31,7 @@ class ElementType(IntEnum):
     F32 = 0
     BF16 = 30
     A8 = 100  # int8 groups of 32 with scales
-    A8R = 102  # int8 groups of 128, rotated; only ever a form of rows of A8, never a buffer's type
+    A8R = 102  # int8 groups of 64, rotated; only ever a form of rows of A8, never a buffer's type
 
 
 class CacheType(IntEnum):

@@ -8,10 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-#: values that are transformed together
+#: values that are transformed together, with one scale
 POINTS = 64
-#: transformed values with one scale; the last group of a row may be half as long
-GROUP = 128
 
 F32 = npt.NDArray[np.float32]
 
@@ -37,19 +35,18 @@ def rotated(x: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
 
 
 def largest_of_groups(y: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """[rows, K] -> [rows, ceil(K / 128)], of magnitudes."""
-    whole = np.pad(np.abs(y), ((0, 0), (0, -y.shape[1] % GROUP)))
-    largest: npt.NDArray[np.floating] = whole.reshape(len(y), -1, GROUP).max(-1)
+    """[rows, K] -> [rows, K / 64], of magnitudes."""
+    largest: npt.NDArray[np.floating] = np.abs(y).reshape(len(y), -1, POINTS).max(-1)
     return largest
 
 
 def spread(of_groups: npt.NDArray[np.floating], cols: int) -> npt.NDArray[np.floating]:
-    """[rows, ceil(cols / 128)] -> [rows, cols]: what a group has, at each of its values."""
-    return np.repeat(of_groups, GROUP, axis=1)[:, :cols]
+    """[rows, groups] -> [rows, cols]: what a group has, at each of its values."""
+    return np.repeat(of_groups, POINTS, axis=1)[:, :cols]
 
 
 def quantize_rotated(x: F32) -> tuple[npt.NDArray[np.int8], F32]:
-    """Integers [rows, K] and scales [rows, ceil(K / 128)] of finite x [rows, k]."""
+    """Integers [rows, K] and scales [rows, K / 64] of finite x [rows, k]."""
     y = rotated(x)
     amax = largest_of_groups(y)
     is_zero = amax < np.float32(1e-36)

@@ -81,7 +81,7 @@ def rotated_weight(library: Library, pool: ThreadPool, weight: NativeWeight) -> 
 
 
 def assert_rounded(found: F64, values: F32) -> None:
-    """Rotated values of a weight are whole steps, of about each 128's largest / 127, near them."""
+    """Rotated values of a weight are whole steps, of about each 64's largest / 127, near them."""
     exact = rotated(values.astype(np.float64))
     largest = largest_of_groups(exact)
     least = spread(largest / 127, exact.shape[1])
@@ -195,7 +195,7 @@ def test_weights_are_rounded_to_nearest_even(
 @each_isa
 @each_quantized_kind
 @pytest.mark.parametrize(("n", "k"), [(48, 512), (33, 96)])
-def test_rotated_weights_have_8_bits_per_128_values(
+def test_rotated_weights_have_8_bits_per_64_values(
     pools: dict[str, list[ThreadPool]], isa: str, kind: GGMLType, n: int, k: int
 ) -> None:
     library, pool = load_library(isa), pools[isa][0]

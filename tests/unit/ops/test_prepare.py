@@ -114,7 +114,7 @@ def rotates_prompts(isa: str) -> bool:
 
 @each_isa
 @pytest.mark.parametrize("cols", WIDTHS)
-def test_rows_of_prompts_are_rotated_and_have_a_scale_per_128_where_the_level_does_so(
+def test_rows_of_prompts_are_rotated_and_have_a_scale_per_64_where_the_level_does_so(
     isa: str, cols: int
 ) -> None:
     if not rotates_prompts(isa):
@@ -129,20 +129,20 @@ def test_rows_of_prompts_are_rotated_and_have_a_scale_per_128_where_the_level_do
 @each_isa
 @pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("cols", [33, 512, 576, 608])
-def test_what_is_no_number_stays_in_its_128_values_of_a_prompt(
+def test_what_is_no_number_stays_in_its_64_values_of_a_prompt(
     isa: str, bad: float, cols: int
 ) -> None:
     if not rotates_prompts(isa):
         return
-    x = np.tile(np.arange(1, cols + 1, dtype=np.float32), (cols // 128 + 1, 1))
+    x = np.tile(np.arange(1, cols + 1, dtype=np.float32), (cols // 64 + 1, 1))
     clean = prepared(isa, ElementType.A8, x, num_generated=0)
     for row in range(len(x)):
-        x[row, min(128 * row + 37 * row % 128, cols - 1)] = bad
+        x[row, min(64 * row + 7 * row % 64, cols - 1)] = bad
     got = prepared(isa, ElementType.A8, x, num_generated=0)
     for row in range(len(x)):
-        first = 128 * min(row, (cols - 1) // 128)
+        first = 64 * min(row, (cols - 1) // 64)
         is_bad = np.zeros(cols, bool)
-        is_bad[first : first + 128] = True
+        is_bad[first : first + 64] = True
         assert not np.isfinite(got[row][is_bad]).any()
         np.testing.assert_array_equal(got[row][~is_bad], clean[row][~is_bad])
 
