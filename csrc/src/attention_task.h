@@ -90,16 +90,15 @@ inline int vector_capacity(int heads_per_kv) {
 // One worker's memory.
 struct Workspace {
   static constexpr int64_t kAheadRoom = 256;
-  char* q;        // [tiles][capacity][k_pad] in the type of the products
-  float* scores;  // [kTileStages][capacity][kScoreStride]
-  uint16_t*
-      weights;    // [capacity][kPartition] bf16; where hardware rounds to bf16, and of an f32 cache, they are in scores
-  char* v_tail;   // a sub-block of V with the slots past the end zeroed
-  char* k_panel;  // [kPanelValues][k_pad] bf16
-  char* v_panel;  // [kPanelValues][v_dim] bf16
-  float* partials;                              // [kTileStages]
-  float* totals;                                // [tiles]
-  KvAhead* ahead;                               // room for one
+  char* q;            // [tiles][capacity][k_pad] in the type of the products
+  float* scores;      // [kTileStages][capacity][kScoreStride]
+  uint16_t* weights;  // [capacity][kPartition] bf16, where weights do not take the place of scores
+  char* v_tail;       // a sub-block of V with the slots past the end zeroed
+  char* k_panel;      // [kPanelValues][k_pad] bf16
+  char* v_panel;      // [kPanelValues][v_dim] bf16
+  float* partials;    // [kTileStages]
+  float* totals;      // [tiles]
+  KvAhead* ahead;     // room for one
   int64_t q_bytes, score_floats, total_floats;  // of a tile
 
   static int64_t bytes(int capacity, int k_pad, int v_pad) {
