@@ -355,8 +355,9 @@ async def storm(port: int) -> None:
 
     async def one(number: int) -> None:
         has_token = number % 2 == 0
-        # who leaves late must not come to the token whose weights are poison by itself
-        never = {str(NAN_TOKEN): -100}
+        # who leaves late must not come to a token that is poison by itself
+        faults = (NAN_TOKEN, DETOKENIZER_FAULT, LOGPROBS_FAULT, REPLY_FAULT)
+        never = {str(token): -100 for token in faults}
         body = completion(max_tokens=400, stream=has_token, logit_bias=never)
         data = request_bytes(COMPLETIONS, body)
         await leaves(port, data, with_first_token if has_token else at_once)
