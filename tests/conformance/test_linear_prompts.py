@@ -83,7 +83,7 @@ def test_prompts_are_products_in_rotated_int8(isa: str, kind: GGMLType, n: int, 
         x = rotated(torch.from_numpy(values).to(torch.float64))
         x_step = x.abs().amax(-1) / 127
         error = torch.from_numpy(got) - torch.from_numpy(values).to(torch.float64) @ weights.T
-        # sums of 16-bit lanes are rounded before weights are: a tenth of a step more than half of one
+        # sums of 16-bit lanes are rounded before: up to a tenth of a step more than half of one
         of_weights, of_rows = 0.6 * x.abs().sum(-1) @ w_step.T, x_step @ w.abs().sum(-1).T / 2
         limit = (of_weights + of_rows + 64 * x_step @ w_step.T * 0.3) / 64
         assert bool((error.abs() <= 1.001 * limit).all()), float((error.abs() / limit).max())
