@@ -41,6 +41,12 @@ class LanesPartition {
         v_[i] = silenced(s, v_[i], seq_len - token, ws.v_tail);
       }
     }
+    if constexpr (kInSteps && Cache::kHasScales) {
+      // beside these nothing is visible, but loads with an empty mask have an address, too
+      const int first = scores_from() / kSubBlock, end = first + subs_;
+      if (first % 2) scales_.k[first - 1] = scales_.v[first - 1] = scales_.k[first];
+      if (end % 2) scales_.k[end] = scales_.v[end] = scales_.k[end - 1];
+    }
   }
 
   // The result of the partition for the vectors of a tile.

@@ -53,41 +53,32 @@ inline Lanes vexp(Lanes x) {
   return e.end();
 }
 
+// A polynomial of x, coefficients from the highest power down.
+template <class... Coefficients>
+inline Lanes polynomial(Lanes x, float highest, Coefficients... others) {
+  Lanes p = set1(highest);
+  ((p = fma(p, x, set1(others))), ...);
+  return p;
+}
+
 // 2^x; 0 below -149, or -126 where that costs less, inf above 128. Minimax polynomials of what is left of the power's
 // integer: relative error <= 3e-7 of degree 5, 8e-5 of degree 3, which is a thirtieth of what rounding to bf16 adds.
 template <int Degree>
 inline Lanes vexp2(Lanes x) {
   static_assert(Degree == 3 || Degree == 5);
-  Lanes p;
 #if defined(__AVX512F__)
   // of [0, 1): the instruction that scales by a power takes its floor itself, and 0 for minus infinity
   const Lanes r{_mm512_reduce_ps(x.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)};
-  if constexpr (Degree == 3) {
-    p = fma(set1(0.0780245168f), r, set1(0.2260671638f));
-    p = fma(p, r, set1(0.6958335376f));
-    p = fma(p, r, set1(0.9999252188f));
-  } else {
-    p = fma(set1(0.001877576608f), r, set1(0.008989340253f));
-    p = fma(p, r, set1(0.05582631792f));
-    p = fma(p, r, set1(0.240153617f));
-    p = fma(p, r, set1(0.6931530733f));
-    p = fma(p, r, set1(0.9999999255f));
-  }
+  const Lanes p = Degree == 3 ? polynomial(r, 0.0780245168f, 0.2260671638f, 0.6958335376f, 0.9999252188f)
+                              : polynomial(r, 0.001877576608f, 0.008989340253f, 0.05582631792f, 0.240153617f,
+                                           0.6931530733f, 0.9999999255f);
   return times_power_of_2(p, x);
 #else
   const Lanes n = round_nearest(x);
   const Lanes r = x - n;
-  if constexpr (Degree == 3) {
-    p = fma(set1(0.05517166493f), r, set1(0.2426111219f));
-    p = fma(p, r, set1(0.6932609862f));
-    p = fma(p, r, set1(0.9999280736f));
-  } else {
-    p = fma(set1(0.001327647152f), r, set1(0.009675541331f));
-    p = fma(p, r, set1(0.05550713275f));
-    p = fma(p, r, set1(0.2402211972f));
-    p = fma(p, r, set1(0.6931469671f));
-    p = fma(p, r, set1(1.000000072f));
-  }
+  const Lanes p = Degree == 3 ? polynomial(r, 0.05517166493f, 0.2426111219f, 0.6932609862f, 0.9999280736f)
+                              : polynomial(r, 0.001327647152f, 0.009675541331f, 0.05550713275f, 0.2402211972f,
+                                           0.6931469671f, 1.000000072f);
   return select(less(x, set1(-126.0f)), set1(0.0f), times_power_of_2(p, n));
 #endif
 }
