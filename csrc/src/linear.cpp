@@ -86,7 +86,8 @@ int64_t tiles_per_item(const ov_weight& w, bool is_prompt, int64_t rows, int64_t
   if (in_tiles && work >= kItemWork) {
     tiles = total_tiles / (threads * kTileItemsPerThread);
   } else {
-    const int64_t by_bytes = kItemBytes / w.tile_bytes, by_work = kItemWork * (in_tiles ? kBf16Speed : 1) / work;
+    const int64_t by_bytes = kItemBytes * w.strip_tiles / w.strip_bytes,
+                  by_work = kItemWork * (in_tiles ? kBf16Speed : 1) / work;
     const int64_t least = by_bytes < by_work ? by_bytes : by_work;
     const int64_t fair = total_tiles / (threads * kManyItemsPerThread);
     const int64_t limit = least < fair ? fair : least;

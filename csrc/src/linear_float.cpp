@@ -1,5 +1,6 @@
 // BF16 weights times bf16 activations and F32 weights times f32 activations, accumulated in f32 in rising k.
 #include "linear_block.h"
+#include "tile_codec.h"
 
 namespace ov {
 
@@ -17,48 +18,49 @@ OV_ALWAYS_INLINE Lanes step(Lanes acc, const uint8_t* w, const char* a) {
   }
 }
 
-template <bool Bf16, int R, int C>
-void multiply(const LinearBlock& b, int64_t tile, int64_t row) {
-  constexpr int64_t kAhead = 2048;
+constexpr int64_t kStepBytes = 64 * kFloatTiles;  // a vector of each of the tiles side by side
+constexpr int64_t kStepsPerAsk = 8;
+using StepsAhead = TilesAhead<kStepsPerAsk * kStepBytes>;
+
+template <bool Bf16, int R>
+void multiply(const LinearBlock& b, int64_t tile, int64_t row, StepsAhead& ahead) {
+  constexpr int C = kFloatTiles;
   const ov_weight& w = *b.segment->weight;
   const int64_t steps = Bf16 ? ceil_div(w.k, 2) : w.k;
-  const uint8_t* codes = tile_codes(w, tile);
+  const uint8_t* at = float_tile(w, tile);
   const char* in = b.in + row * b.in_stride;
   Lanes acc[R][C];
   unroll<R>([&](auto r) OV_INLINED { unroll<C>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
-  for (int64_t i = 0; i < steps; ++i) {
+  for (int64_t i = 0; i < steps; ++i, at += kStepBytes) {
+    if (i % kStepsPerAsk == 0) ahead.ask();
     unroll<C>([&](auto c) OV_INLINED {
-      const uint8_t* at = codes + c.value * w.tile_bytes + 64 * i;
-      __builtin_prefetch(at + kAhead);
       unroll<R>([&](auto r) OV_INLINED {
-        acc[r.value][c.value] = step<Bf16>(acc[r.value][c.value], at, in + r.value * b.in_stride + 4 * i);
+        acc[r.value][c.value] =
+            step<Bf16>(acc[r.value][c.value], at + 64 * c.value, in + r.value * b.in_stride + 4 * i);
       });
     });
   }
   store_block(*b.segment, row, tile, acc);
 }
 
-template <bool Bf16, int C, int R = kFloatRows>
-void rows_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows) {
+template <bool Bf16, int R = kFloatRows>
+void rows_of(const LinearBlock& b, int64_t tile, int64_t row, int64_t rows, StepsAhead& ahead) {
   if constexpr (R > 1) {
-    if (rows < R) return rows_of<Bf16, C, R - 1>(b, tile, row, rows);
+    if (rows < R) return rows_of<Bf16, R - 1>(b, tile, row, rows, ahead);
   }
-  multiply<Bf16, R, C>(b, tile, row);
-}
-
-template <bool Bf16, int C>
-void tiles_of(const LinearBlock& b, int64_t tile) {
-  for_row_parts(b.rows, kFloatRows,
-                [&](int64_t first, int64_t count) { rows_of<Bf16, C>(b, tile, b.first_row + first, count); });
+  multiply<Bf16, R>(b, tile, row, ahead);
 }
 
 template <bool Bf16>
 void run(const LinearBlock& b) {
-  const int64_t end = b.first_tile + b.tiles;
-  int64_t t = b.first_tile;
-  for (; t + kFloatTiles <= end; t += kFloatTiles) tiles_of<Bf16, kFloatTiles>(b, t);
-  if constexpr (kFloatTiles > 1)
-    for (; t < end; ++t) tiles_of<Bf16, 1>(b, t);
+  static_assert(float_strip_tiles(Bf16 ? OV_BF16 : OV_F32) == kFloatTiles);
+  const ov_weight& w = *b.segment->weight;
+  for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += kFloatTiles) {
+    const NextTiles after = t + kFloatTiles < end ? next_tiles(w, t + kFloatTiles) : b.after;
+    StepsAhead ahead(w, t, after, b.rows, ceil_div(b.rows, kFloatRows));
+    for_row_parts(b.rows, kFloatRows,
+                  [&](int64_t first, int64_t count) { rows_of<Bf16>(b, t, b.first_row + first, count, ahead); });
+  }
 }
 
 }  // namespace

@@ -44,25 +44,24 @@ OV_ALWAYS_INLINE void store_scales(uint8_t* record, GroupScales s) {
 }
 
 template <int Kind>
-using TilesAheadOf = TilesAhead<kDirectTiles, Tile<Kind>::kGroupBytes,
-                                Tile<Kind>::kSuper ? Tile<Kind>::kScaleBytes / 8 : Tile<Kind>::kScaleBytes>;
+using TilesAheadOf = TilesAhead<Tile<Kind>::kRecordBytes / Tile<Kind>::kRecordGroups>;
 
 // Packed tiles, expanded in registers; with Fills into a panel, too.
 template <int Kind, int Tiles, bool Fills>
 class DirectSource {
+  using Ahead = std::conditional_t<Fills, WholeTilesAhead, TilesAheadOf<Kind>>;
+
  public:
   using T = Tile<Kind>;
   using Form = FormOf<Kind>;
   static constexpr int kTiles = Tiles;
 
-  // `step` bytes from a tile to the next
-  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead,
-                                uint8_t* panel)
-      : group_(tile_codes(w, tile) - T::kGroupBytes), step_(step), ahead_(ahead), panel_(panel) {
-    for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales(w, tile) + c * step);
+  OV_ALWAYS_INLINE DirectSource(const ov_weight& w, int64_t tile, Ahead& ahead, uint8_t* panel)
+      : group_(tile_codes<Kind>(w, tile) - T::kStepToRecord), ahead_(ahead), panel_(panel) {
+    for (int c = 0; c < Tiles; ++c) reader_[c].open(tile_scales<Kind>(w, tile) + c * T::kScaleBytes);
   }
   OV_ALWAYS_INLINE void begin(int64_t g) {
-    group_ += T::kGroupBytes;
+    group_ += g % T::kRecordGroups == 0 ? T::kStepToRecord : T::kGroupStep;
     ahead_.ask();
     unroll<Tiles>([&](auto c) OV_INLINED { scales_[c.value] = reader_[c.value].read(g); });
     if constexpr (Fills) {
@@ -73,7 +72,7 @@ class DirectSource {
   }
   template <int Quad>
   OV_ALWAYS_INLINE Bytes quad(int c) const {
-    const Bytes bytes = expand_quad<Kind, Quad>(group_ + c * step_);
+    const Bytes bytes = expand_quad<Kind, Quad>(group_ + 64 * c);
     if constexpr (Fills) store_bytes(record_ + c * Form::kRecord + 64 * Quad, bytes);
     return bytes;
   }
@@ -82,8 +81,7 @@ class DirectSource {
  private:
   ScaleReader<Kind> reader_[Tiles];
   const uint8_t* group_;
-  int64_t step_;
-  TilesAheadOf<Kind>& ahead_;
+  Ahead& ahead_;
   uint8_t* panel_;
   uint8_t* record_ = nullptr;  // of the group at hand
   GroupScales scales_[Tiles];
@@ -96,7 +94,7 @@ class PanelSource {
   using Form = F;
   static constexpr int kTiles = Tiles;
 
-  OV_ALWAYS_INLINE PanelSource(const uint8_t* panel, WholeTilesAhead<Tiles>& ahead)
+  OV_ALWAYS_INLINE PanelSource(const uint8_t* panel, WholeTilesAhead& ahead)
       : panel_(panel), group_(panel), ahead_(ahead) {}
   OV_ALWAYS_INLINE void begin(int64_t g) {
     group_ = panel_ + g * Tiles * Form::kRecord;
@@ -115,21 +113,22 @@ class PanelSource {
  private:
   const uint8_t* panel_;
   const uint8_t* group_;
-  WholeTilesAhead<Tiles>& ahead_;
+  WholeTilesAhead& ahead_;
 };
 
 #if defined(OV_HAS_ROW_PAIRS)
 
 template <int Kind, int Tiles>
-void fill_panel(const ov_weight& w, int64_t tile, int64_t step, uint8_t* panel) {
+void fill_panel(const ov_weight& w, int64_t tile, uint8_t* panel) {
   using Panel = FormOf<Kind>;
   for (int c = 0; c < Tiles; ++c) {
-    ScaleReader<Kind> reader(tile_scales(w, tile) + c * step);
-    const uint8_t* codes = tile_codes(w, tile) + c * step;
+    ScaleReader<Kind> reader(tile_scales<Kind>(w, tile + c));
+    const uint8_t* const codes = tile_codes<Kind>(w, tile + c);
     uint8_t* out = panel + c * Panel::kRecord;
-    for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes, out += Tiles * Panel::kRecord) {
+    for (int64_t g = 0; g < w.k / 32; ++g, out += Tiles * Panel::kRecord) {
+      const uint8_t* const group = codes + codes_offset<Kind>(g);
       Bytes quad[8];  // all loads before all stores, which might alias
-      unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(codes); });
+      unroll<8>([&](auto q) OV_INLINED { quad[q.value] = expand_quad<Kind, q.value>(group); });
       pair_columns(quad);
       const GroupScales s = reader.read(g);
       unroll<8>([&](auto q) OV_INLINED { store_bytes(out + 64 * q.value, quad[q.value]); });
@@ -247,7 +246,7 @@ OV_ALWAYS_INLINE void multiply_pairs(PanelSource<Form, 1>& source, const IntInpu
 
 template <class Form, int R>
 void panel_rows(const LinearBlock& b, int64_t tile, const IntInput& in, int64_t first, const uint8_t* panel,
-                WholeTilesAhead<kPanelTiles>& ahead) {
+                WholeTilesAhead& ahead) {
   Lanes acc[R][kPanelTiles];
   PanelSource<Form, kPanelTiles> source(panel, ahead);
 #if defined(OV_HAS_ROW_PAIRS)
@@ -280,43 +279,37 @@ constexpr int smallest_panel_part(int limit) {
   return smallest;
 }
 
-template <int Kind, int R, bool Fills>
-void direct_rows(const LinearBlock& b, int64_t tile, int64_t step, TilesAheadOf<Kind>& ahead, const IntInput& in,
-                 int64_t first, uint8_t* panel) {
-  DirectSource<Kind, kDirectTiles, Fills> source(*b.segment->weight, tile, step, ahead, panel);
+template <int Kind, int R, bool Fills, class Ahead>
+void direct_rows(const LinearBlock& b, int64_t tile, Ahead& ahead, const IntInput& in, int64_t first, uint8_t* panel) {
+  DirectSource<Kind, kDirectTiles, Fills> source(*b.segment->weight, tile, ahead, panel);
   Lanes acc[R][kDirectTiles];
   multiply<R>(source, in, first, acc);
   store_block(*b.segment, b.first_row + first, tile, acc);
 }
 
 template <int Kind>
-void direct_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in) {
-  TilesAheadOf<Kind> ahead(*b.segment->weight, tile, step, after, ceil_div(b.rows, kDirectRows));
+void direct_tiles(const LinearBlock& b, int64_t tile, const NextTiles& after, const IntInput& in) {
+  TilesAheadOf<Kind> ahead(*b.segment->weight, tile, after, b.rows, ceil_div(b.rows, kDirectRows));
   for_row_parts(b.rows, kDirectRows, [&](int64_t first, int64_t count) {
-    visit_rows<1, kDirectRows>(
-        count, [&](auto r) { direct_rows<Kind, r.value, false>(b, tile, step, ahead, in, first, nullptr); });
+    visit_rows<1, kDirectRows>(count,
+                               [&](auto r) { direct_rows<Kind, r.value, false>(b, tile, ahead, in, first, nullptr); });
   });
 }
 
 // The first part of the rows expands the panel as it goes.
 template <int Kind>
-void panel_tiles(const LinearBlock& b, int64_t tile, int64_t step, const NextTiles& after, const IntInput& in,
-                 uint8_t* panel) {
+void panel_tiles(const LinearBlock& b, int64_t tile, const NextTiles& after, const IntInput& in, uint8_t* panel) {
   using Form = FormOf<Kind>;
   constexpr int kFewest = smallest_panel_part(Form::kPanelRows);
-  const ov_weight& w = *b.segment->weight;
   const int64_t parts = ceil_div(b.rows, Form::kPanelRows);
-  WholeTilesAhead<kPanelTiles> ahead(after, w.k, parts);
+  WholeTilesAhead ahead(after, in.layout.groups, parts);
 #if defined(OV_HAS_ROW_PAIRS)
-  fill_panel<Kind, kPanelTiles>(w, tile, step, panel);
+  fill_panel<Kind, kPanelTiles>(*b.segment->weight, tile, panel);
 #endif
   for_row_parts(b.rows, Form::kPanelRows, [&](int64_t first, int64_t count) {
     visit_rows<kFewest, Form::kPanelRows>(count, [&](auto r) {
       if constexpr (!kHasRowPairs) {
-        if (first == 0) {
-          TilesAheadOf<Kind> first_ahead(w, tile, step, after, parts);
-          return direct_rows<Kind, r.value, true>(b, tile, step, first_ahead, in, first, panel);
-        }
+        if (first == 0) return direct_rows<Kind, r.value, true>(b, tile, ahead, in, first, panel);
       }
       panel_rows<Form, r.value>(b, tile, in, first, panel, ahead);
     });
@@ -354,22 +347,19 @@ void run(const LinearBlock& b) {
   const auto for_tiles = [&](int count, auto&& f) {
     const ov_weight& w = *b.segment->weight;
     for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += count)
-      // past the weight's last tile it is read again, and not stored
-      f(t, t + count <= w.num_tiles ? w.tile_bytes : 0, t + count < end ? next_tiles(w, t + count) : b.after);
+      f(t, t + count < end ? next_tiles(w, t + count) : b.after);
   };
   // codes of eight bits are no work to expand: a panel only pays where it has another order
   constexpr bool kNeedsPanel = Block<Kind>::kBits < 8 || kHasRowPairs;
   if constexpr (kNeedsPanel) {
     if (b.rows > (Block<Kind>::kBits < 8 ? kDirectLimit : 4 * kDirectLimit)) {
       uint8_t* panel = static_cast<uint8_t*>(panels.take(in.layout.groups * kPanelTiles * FormOf<Kind>::kRecord));
-      for_tiles(kPanelTiles, [&](int64_t tile, int64_t step, const NextTiles& after) {
-        panel_tiles<Kind>(b, tile, step, after, in, panel);
-      });
+      for_tiles(kPanelTiles,
+                [&](int64_t tile, const NextTiles& after) { panel_tiles<Kind>(b, tile, after, in, panel); });
       return;
     }
   }
-  for_tiles(kDirectTiles,
-            [&](int64_t tile, int64_t step, const NextTiles& after) { direct_tiles<Kind>(b, tile, step, after, in); });
+  for_tiles(kDirectTiles, [&](int64_t tile, const NextTiles& after) { direct_tiles<Kind>(b, tile, after, in); });
 }
 
 }  // namespace

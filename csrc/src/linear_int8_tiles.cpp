@@ -151,11 +151,9 @@ class Walk {
   // `opened_` is expanded from here on.
   void open() {
     const ov_weight& w = *opened_.segment->weight;
-    // past the weight's last tile it is read again, and not stored
-    step_ = opened_.tile + 1 < w.num_tiles ? w.tile_bytes : 0;
-    packed_ = tile_codes(w, opened_.tile);
-    for (int c = 0; c < 2; ++c) reader_[c].open(tile_scales(w, opened_.tile) + c * step_);
-    ahead_.emplace(w, opened_.tile, step_, opened_.after);
+    packed_ = tile_codes<Kind>(w, opened_.tile);
+    for (int c = 0; c < 2; ++c) reader_[c].open(tile_scales<Kind>(w, opened_.tile) + c * T::kScaleBytes);
+    ahead_.emplace(w, opened_.tile, opened_.after, false);
   }
 
   OV_ALWAYS_INLINE void ask(int64_t g) {
@@ -181,7 +179,7 @@ class Walk {
         store(scales_[slot & 7][kColumn][0], s.first);
         if constexpr (T::kMinimum) store(scales_[slot & 7][kColumn][1], s.second);
       }
-      const uint8_t* const packed = packed_ + g * T::kGroupBytes + kColumn * step_;
+      const uint8_t* const packed = packed_ + codes_offset<Kind>(g) + 64 * kColumn;
       unroll<kQuads>([&](auto q) OV_INLINED {
         __m512i quad = expand_quad<Kind, kFirst + q.value>(packed).v;
         if constexpr (T::kOffset != 0) quad = _mm512_sub_epi8(quad, _mm512_set1_epi8(static_cast<char>(T::kOffset)));
@@ -275,11 +273,10 @@ class Walk {
   const char* const in_[2];
   const float* const factors_;
   const int64_t groups_;
-  int64_t step_ = 0;
   const uint8_t* packed_ = nullptr;
   TilePair opened_;
   ScaleReader<Kind> reader_[2];
-  std::optional<TilesAhead<2, T::kGroupBytes, T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes>> ahead_;
+  std::optional<LinesAhead<T::kRecordBytes / T::kRecordGroups>> ahead_;
 };
 
 template <int Kind>

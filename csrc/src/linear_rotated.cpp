@@ -22,7 +22,7 @@ struct RotatedInput {
 
 template <int R>
 void multiply_rotated(const LinearBlock& b, int64_t tile, const RotatedInput& in, int64_t first, const uint8_t* panel,
-                      WholeTilesAhead<kTiles>& ahead) {
+                      WholeTilesAhead& ahead) {
   const char* const rows = in.row + first * in.stride;
   Lanes acc[R][kTiles];
   unroll<R>([&](auto r) OV_INLINED { unroll<kTiles>([&](auto c) OV_INLINED { acc[r.value][c.value] = set1(0.0f); }); });
@@ -75,10 +75,9 @@ void visit_part(int64_t rows, F&& f) {
 
 void expand_pair(const ov_weight& w, int64_t tile, uint8_t* panel) {
   visit_quantized(w.kind, [&]<int Kind>() {
-    for (int c = 0; c < kTiles; ++c) {
-      const int64_t t = tile + c < w.num_tiles ? tile + c : tile;  // past the last: not stored
-      rotated::expand_tile<Kind>(tile_scales(w, t), tile_codes(w, t), w.k, panel + c * kRotatedRecord, kStep);
-    }
+    for (int c = 0; c < kTiles; ++c)
+      rotated::expand_tile<Kind>(tile_scales<Kind>(w, tile + c), tile_codes<Kind>(w, tile + c), w.k,
+                                 panel + c * kRotatedRecord, kStep);
   });
 }
 
@@ -92,7 +91,7 @@ void linear_rotated(const LinearBlock& b) {
   for (int64_t t = b.first_tile, end = t + b.tiles; t < end; t += kTiles) {
     expand_pair(w, t, panel);
     const NextTiles after = t + kTiles < end ? next_tiles(w, t + kTiles) : b.after;
-    WholeTilesAhead<kTiles> ahead(after, w.k, ceil_div(b.rows, kRows));
+    WholeTilesAhead ahead(after, w.k / kGroup, ceil_div(b.rows, kRows));
     for_row_parts(b.rows, kRows, [&](int64_t first, int64_t count) {
       visit_part<kRows>(count, [&](auto r) { multiply_rotated<r.value>(b, t, in, first, panel, ahead); });
     });

@@ -273,7 +273,7 @@ template <class Store>
 void packed_units(const LinearBlock& b, Store store) {
   const Units units(b);
   const int64_t steps = ceil_div(b.segment->weight->k, 32), parts = ceil_div(b.rows, kPartRows);
-  const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(tile_codes(*c.weight, c.tile)); };
+  const auto place = [](const PanelColumn& c) { return reinterpret_cast<const char*>(float_tile(*c.weight, c.tile)); };
   Registers registers;
   int64_t made = 0;
   for (int64_t u = 0; u < units.count(); ++u) {
@@ -287,8 +287,13 @@ void packed_units(const LinearBlock& b, Store store) {
     };
     const auto few = [&](const char* in, const Sums& sums) OV_INLINED {
       // few rows: weights come from memory
-      TilesAhead<2, kOperandBytes, 0> ahead(*first.weight, first.tile, operands.column, after);
-      multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED { ahead.ask(); });
+      const NextTiles beside{after.data ? after.data + operands.column : nullptr, after.bytes};
+      LinesAhead<kOperandBytes> one(*first.weight, first.tile, after, false);
+      LinesAhead<kOperandBytes> other(*second.weight, second.tile, beside, false);
+      multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED {
+        one.ask();
+        other.ask();
+      });
     };
     made += multiply_rows(b, units.tile(u), operands, registers, store, beside, few);
   }

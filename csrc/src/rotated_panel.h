@@ -129,7 +129,7 @@ struct RotatedValues {
       }
       __m512i w[2][kQuads];
       __m512 sums[2];
-      transform_codes<Kind>(codes + T::kGroupBytes * g.value, w, sums);
+      transform_codes<Kind>(codes + codes_offset<Kind>(g.value), w, sums);
       unroll<W::kUnits>([&](auto u) OV_INLINED {
         const GroupScales& s = scales[g.value];
         const __m512 scale = u.value == 0 ? s.first.v : s.second.v;
@@ -238,7 +238,7 @@ inline void expand_tile(const uint8_t* scales, const uint8_t* codes, int64_t k, 
   RotatedValues<Kind> values;
   ScaleReader<Kind> reader(scales);
   const int64_t groups = k / kGroup;
-  for (int64_t g = 0; g < groups; g += kStored, codes += kStored * Tile<Kind>::kGroupBytes, panel += step) {
+  for (int64_t g = 0; g < groups; g += kStored, panel += step) {
     const int count = static_cast<int>(groups - g < kStored ? groups - g : kStored);
     GroupScales s[kStored];
     __m512 top = _mm512_setzero_ps();
@@ -258,7 +258,7 @@ inline void expand_tile(const uint8_t* scales, const uint8_t* codes, int64_t k, 
         factors[i][u] = _mm512_mask_blend_epi16(0xaaaaaaaau, f, _mm512_slli_epi32(f, 16));
       }
     const __m512 unit = _mm512_mul_ps(top, _mm512_set1_ps(32768.0f / (W::kTop * static_cast<float>(1 << W::kShift))));
-    values.make(codes, count, s, factors);
+    values.make(codes + codes_offset<Kind>(g), count, s, factors);
     round_group(values, unit, panel);
   }
 }

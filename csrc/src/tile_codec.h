@@ -5,38 +5,76 @@
 
 #include "byte_lanes.h"
 #include "gguf_blocks.h"
+#include "tiles.h"
 #include "weights.h"
 
 namespace ov {
+
+// Tiles that kernels read side by side (linear_block.h).
+#if defined(__AVX512VNNI__)
+inline constexpr int kStripTiles = 2;
+#else
+inline constexpr int kStripTiles = 1;
+#endif
+constexpr int float_strip_tiles([[maybe_unused]] int kind) {
+#if defined(OV_HAS_TILES)
+  return kind == OV_BF16 ? 1 : 2;  // a tile of bf16 is an operand of the tile registers as it lies
+#elif defined(__AVX2__)
+  return 2;
+#else
+  return 1;
+#endif
+}
 
 // Compile-time facts of a packed kind.
 template <int Kind>
 struct Tile : Block<Kind> {
   using B = Block<Kind>;
-  static constexpr int kGroupBytes = B::kBits * 64;  // codes of 32 k values x 16 columns
-  static constexpr int kHighAt = 256;                // where the high plane starts in a group
+  static constexpr int kGroupBytes = B::kBits * 64;     // codes of 32 k values x 16 columns
+  static constexpr int kVectorStep = 64 * kStripTiles;  // from a tile's vector of codes to its next
+  static constexpr int kLowAt = (B::kBits == 5 ? 1 : B::kBits == 6 ? 2 : 0) * kVectorStep;  // after the high plane
   static constexpr bool kSymmetric = !B::kMinimum;
-  // bytes of scales per group (plain kinds) or per 256 (kinds with sub-scales)
+  // bytes of a tile's scales in a record
   static constexpr int kScaleBytes = !B::kSuper ? (B::kMinimum ? 64 : 32) : B::kHalves ? 32 + 256 : 64 + 192;
+  // a record: scales of each tile, then groups of codes, vectors of the tiles in turn
+  static constexpr int kRecordGroups = B::kSuper ? 8 : 1;
+  static constexpr int kScalesOfRecord = kStripTiles * kScaleBytes;
+  static constexpr int kGroupStep = kStripTiles * kGroupBytes;  // from a group's codes to the next in a record
+  static constexpr int kRecordBytes = kScalesOfRecord + kRecordGroups * kGroupStep;
+  static constexpr int kStepToRecord =
+      kGroupStep + kScalesOfRecord;  // from the last group's to those of the next record
 };
 
+// A tile's scales in the first record of its strip; in the next ones they are kRecordBytes further.
 template <int Kind>
-inline int64_t tile_scale_bytes(int64_t k) {
-  return Tile<Kind>::kScaleBytes * (Tile<Kind>::kSuper ? k / 256 : k / 32);
+inline const uint8_t* tile_scales(const ov_weight& w, int64_t tile) {
+  return strip_of(w, tile) + tile % kStripTiles * Tile<Kind>::kScaleBytes;
+}
+// A tile's codes of the first group.
+template <int Kind>
+inline const uint8_t* tile_codes(const ov_weight& w, int64_t tile) {
+  return strip_of(w, tile) + Tile<Kind>::kScalesOfRecord + tile % kStripTiles * 64;
+}
+// How far from a tile's codes of the first group those of group g are.
+template <int Kind>
+OV_ALWAYS_INLINE int64_t codes_offset(int64_t g) {
+  using T = Tile<Kind>;
+  return g / T::kRecordGroups * T::kRecordBytes + g % T::kRecordGroups * T::kGroupStep;
 }
 
 // Quad `Quad` of a group of codes.
 template <int Kind, int Quad>
 OV_ALWAYS_INLINE Bytes expand_quad(const uint8_t* codes) {
-  if constexpr (Tile<Kind>::kBits == 8) {
-    return load_bytes(codes + 64 * Quad);
+  using T = Tile<Kind>;
+  if constexpr (T::kBits == 8) {
+    return load_bytes(codes + T::kVectorStep * Quad);
   } else {
-    const Bytes both = load_bytes(codes + 64 * (Quad % 4));
+    const Bytes both = load_bytes(codes + T::kLowAt + T::kVectorStep * (Quad % 4));
     const Bytes low = Quad < 4 ? low_nibbles(both) : high_nibbles(both);
-    if constexpr (Tile<Kind>::kBits == 5)
-      return add_high_bits<1, Quad>(low, load_bytes(codes + Tile<Kind>::kHighAt));
-    else if constexpr (Tile<Kind>::kBits == 6)
-      return add_high_bits<3, 2 * (Quad % 4)>(low, load_bytes(codes + Tile<Kind>::kHighAt + 64 * (Quad / 4)));
+    if constexpr (T::kBits == 5)
+      return add_high_bits<1, Quad>(low, load_bytes(codes));
+    else if constexpr (T::kBits == 6)
+      return add_high_bits<3, 2 * (Quad % 4)>(low, load_bytes(codes + T::kVectorStep * (Quad / 4)));
     else
       return low;
   }
@@ -58,10 +96,10 @@ class ScaleReader {
   OV_ALWAYS_INLINE GroupScales read(int64_t g) {
     using T = Tile<Kind>;
     if constexpr (T::kSuper) {
-      if ((g & 7) == 0) decode(scales_ + g / 8 * T::kScaleBytes);
+      if ((g & 7) == 0) decode(scales_ + g / 8 * T::kRecordBytes);
       return {load(decoded_ + 32 * (g & 7)), load(decoded_ + 32 * (g & 7) + 16)};
     } else {
-      const uint16_t* s = reinterpret_cast<const uint16_t*>(scales_ + g * T::kScaleBytes);
+      const uint16_t* s = reinterpret_cast<const uint16_t*>(scales_ + g * T::kRecordBytes);
       if constexpr (T::kMinimum) return {load_f16(s), load_f16(s + 16)};
       return {load_f16(s), set1(0.0f)};
     }

@@ -121,16 +121,16 @@ template <int Kind>
 class GroupReader {
  public:
   GroupReader(const PanelColumn& c, const NextTiles& after)
-      : scales_(tile_scales(*c.weight, c.tile)),
-        codes_(tile_codes(*c.weight, c.tile)),
-        after_(after),
-        ahead_(*c.weight, c.tile, c.weight->tile_bytes, after_) {}
+      : scales_(tile_scales<Kind>(*c.weight, c.tile)),
+        codes_(tile_codes<Kind>(*c.weight, c.tile)),
+        ahead_(*c.weight, c.tile, after, false) {}
   GroupReader(const GroupReader&) = delete;
   GroupReader& operator=(const GroupReader&) = delete;
 
   void read(OperandGroup& out) {
     ahead_.ask();
-    const GroupScales s = scales_.read(group_++);
+    const GroupScales s = scales_.read(group_);
+    const uint8_t* const codes = codes_ + codes_offset<Kind>(group_++);
     const Lanes offset = set1(-static_cast<float>(T::kOffset));
     // a product by an offset is exact, and so is the sum that takes it away again
     out.scales[0].set(s.first, T::kMinimum ? s.second : s.first * offset);
@@ -138,8 +138,7 @@ class GroupReader {
       out.scales[1].set(s.second, s.second * offset);
     else
       out.scales[1] = out.scales[0];
-    unroll<8>([&](auto q) OV_INLINED { store_bytes(out.codes[q.value], expand_quad<Kind, q.value>(codes_)); });
-    codes_ += T::kGroupBytes;
+    unroll<8>([&](auto q) OV_INLINED { store_bytes(out.codes[q.value], expand_quad<Kind, q.value>(codes)); });
   }
 
  private:
@@ -148,8 +147,7 @@ class GroupReader {
   ScaleReader<Kind> scales_;
   const uint8_t* codes_;
   int64_t group_ = 0;
-  const NextTiles after_;
-  TilesAhead<1, T::kGroupBytes, T::kSuper ? T::kScaleBytes / 8 : T::kScaleBytes> ahead_;
+  LinesAhead<T::kRecordBytes / T::kRecordGroups> ahead_;
 };
 
 // The same of any kind.

@@ -16,21 +16,18 @@ namespace {
 // Byte `i` of the codes of column c in quad q.
 template <int Kind>
 inline void column_codes(const uint8_t* group, int64_t c, uint8_t* out) {
-  if constexpr (Tile<Kind>::kBits == 8) {
-    for (int q = 0; q < 8; ++q) memcpy(out + 4 * q, group + 64 * q + 4 * c, 4);
+  using T = Tile<Kind>;
+  if constexpr (T::kBits == 8) {
+    for (int q = 0; q < 8; ++q) memcpy(out + 4 * q, group + T::kVectorStep * q + 4 * c, 4);
     return;
   }
   uint32_t low[4], high[2] = {};
-  for (int q = 0; q < 4; ++q) memcpy(&low[q], group + 64 * q + 4 * c, 4);
-  if constexpr (Tile<Kind>::kBits == 5) memcpy(&high[0], group + 256 + 4 * c, 4);
-  if constexpr (Tile<Kind>::kBits == 6) {
-    memcpy(&high[0], group + 256 + 4 * c, 4);
-    memcpy(&high[1], group + 320 + 4 * c, 4);
-  }
+  for (int q = 0; q < 4; ++q) memcpy(&low[q], group + T::kLowAt + T::kVectorStep * q + 4 * c, 4);
+  for (int i = 0; i < T::kLowAt / T::kVectorStep; ++i) memcpy(&high[i], group + T::kVectorStep * i + 4 * c, 4);
   for (int q = 0; q < 8; ++q) {
     uint32_t four = low[q & 3] >> 4 * (q >> 2) & 0x0f0f0f0fu;
-    if constexpr (Tile<Kind>::kBits == 5) four |= (high[0] >> q & 0x01010101u) << 4;
-    if constexpr (Tile<Kind>::kBits == 6) four |= (high[q >> 2] >> 2 * (q & 3) & 0x03030303u) << 4;
+    if constexpr (T::kBits == 5) four |= (high[0] >> q & 0x01010101u) << 4;
+    if constexpr (T::kBits == 6) four |= (high[q >> 2] >> 2 * (q & 3) & 0x03030303u) << 4;
     memcpy(out + 4 * q, &four, 4);
   }
 }
@@ -39,15 +36,15 @@ template <int Kind>
 void quantized_row(const ov_weight& w, int64_t row, float* out) {
   using T = Tile<Kind>;
   const int64_t tile = row / kTileColumns, c = row % kTileColumns;
-  const uint8_t* group = tile_codes(w, tile);
-  ScaleReader<Kind> reader(tile_scales(w, tile));
-  for (int64_t g = 0; g < w.k / 32; ++g, group += T::kGroupBytes) {
+  const uint8_t* const all = tile_codes<Kind>(w, tile);
+  ScaleReader<Kind> reader(tile_scales<Kind>(w, tile));
+  for (int64_t g = 0; g < w.k / 32; ++g) {
     const GroupScales s = reader.read(g);
     alignas(64) float first[kLanes], second[kLanes];
     store(first, s.first);
     store(second, s.second);
     uint8_t codes[32];
-    column_codes<Kind>(group, c, codes);
+    column_codes<Kind>(all + codes_offset<Kind>(g), c, codes);
     for (int i = 0; i < 32; ++i) {
       const float scale = T::kHalves && i >= 16 ? second[c] : first[c];
       const float value = scale * static_cast<float>(codes[i] - T::kOffset);
@@ -60,14 +57,15 @@ void quantized_row(const ov_weight& w, int64_t row, float* out) {
 
 void weight_row(const ov_weight& w, int64_t row, float* out) {
   if (visit_quantized(w.kind, [&]<int Kind>() { quantized_row<Kind>(w, row, out); })) return;
-  const uint8_t* tile = tile_codes(w, row / kTileColumns);
+  const uint8_t* tile = float_tile(w, row / kTileColumns);
   const int64_t c = row % kTileColumns;
+  const int64_t step = w.strip_tiles * kTileColumns;  // words from a vector to the next
   if (w.kind == OV_F32) {
     const float* p = reinterpret_cast<const float*>(tile) + c;
-    for (int64_t k = 0; k < w.k; ++k) out[k] = p[k * kTileColumns];
+    for (int64_t k = 0; k < w.k; ++k) out[k] = p[k * step];
   } else {
     const uint16_t* p = reinterpret_cast<const uint16_t*>(tile) + 2 * c;
-    for (int64_t k = 0; k < w.k; ++k) out[k] = from_bf16(p[k / 2 * 2 * kTileColumns + k % 2]);
+    for (int64_t k = 0; k < w.k; ++k) out[k] = from_bf16(p[k / 2 * 2 * step + k % 2]);
   }
 }
 

@@ -8,15 +8,15 @@ namespace ov {
 
 void weight_layout(ov_weight* w) {
   w->num_tiles = ceil_div(w->n, kTileColumns);
-  w->scale_bytes = 0;
-  int64_t code_bytes = 0;
   const bool quantized = visit_quantized(w->kind, [&]<int Kind>() {
-    w->scale_bytes = round_up(tile_scale_bytes<Kind>(w->k), 64);
-    code_bytes = w->k / 32 * Tile<Kind>::kGroupBytes;
+    w->strip_tiles = kStripTiles;
+    w->strip_bytes = round_up(w->k / 32 / Tile<Kind>::kRecordGroups * Tile<Kind>::kRecordBytes, 64);
   });
-  if (!quantized) code_bytes = w->kind == OV_BF16 ? round_up(w->k, 32) / 2 * 64 : w->k * 64;
-  w->tile_bytes = w->scale_bytes + code_bytes;
-  w->bytes = w->num_tiles * w->tile_bytes;
+  if (!quantized) {
+    w->strip_tiles = float_strip_tiles(w->kind);
+    w->strip_bytes = w->strip_tiles * (w->kind == OV_BF16 ? round_up(w->k, 32) / 2 * 64 : w->k * 64);
+  }
+  w->bytes = ceil_div(w->num_tiles, w->strip_tiles) * w->strip_bytes;
 }
 
 namespace {
@@ -52,30 +52,32 @@ inline uint32_t quad_bits(uint32_t x) {
 template <int Kind>
 void pack_nibble_group(const SourceRows& rows, int64_t group, uint8_t* scales, uint8_t* codes) {
   using B = Block<Kind>;
+  using T = Tile<Kind>;
   constexpr int kCodesAt = B::kBytes - 16;
   uint32_t head[16], high[16];
   for (int c = 0; c < kTileColumns; ++c) {
     const uint8_t* block = rows.block<Kind>(c, group);
     memcpy(&head[c], block, 4);
     if constexpr (B::kBits == 5) memcpy(&high[c], block + kCodesAt - 4, 4);
-    for (int j = 0; j < 4; ++j) memcpy(codes + 64 * j + 4 * c, block + kCodesAt + 4 * j, 4);
+    for (int j = 0; j < 4; ++j) memcpy(codes + T::kLowAt + T::kVectorStep * j + 4 * c, block + kCodesAt + 4 * j, 4);
   }
   if constexpr (B::kBits == 5) {
     for (int c = 0; c < kTileColumns; ++c) high[c] = quad_bits(high[c]);
-    memcpy(codes + Tile<Kind>::kHighAt, high, 64);
+    memcpy(codes, high, 64);
   }
   uint16_t half[32];
   for (int c = 0; c < kTileColumns; ++c) {
     half[c] = static_cast<uint16_t>(head[c]);
     half[16 + c] = static_cast<uint16_t>(head[c] >> 16);
   }
-  memcpy(scales, half, Tile<Kind>::kScaleBytes);
+  memcpy(scales, half, T::kScaleBytes);
 }
 
 // Any other kind, through bytes: 16 rows x 32 codes to eight quads, and these to planes.
 template <int Kind>
 void pack_group(const SourceRows& rows, int64_t group, uint8_t* out) {
   using B = Block<Kind>;
+  using T = Tile<Kind>;
   constexpr int kGroups = B::kBlock / 32;
   alignas(64) uint8_t quads[8][64];
   for (int c = 0; c < kTileColumns; ++c) {
@@ -84,23 +86,21 @@ void pack_group(const SourceRows& rows, int64_t group, uint8_t* out) {
     for (int q = 0; q < 8; ++q) memcpy(quads[q] + 4 * c, codes + 4 * q, 4);
   }
   if constexpr (B::kBits == 8) {
-    memcpy(out, quads, sizeof quads);
+    for (int q = 0; q < 8; ++q) memcpy(out + T::kVectorStep * q, quads[q], 64);
     return;
   }
-  for (int j = 0; j < 4; ++j)
-    for (int i = 0; i < 64; ++i) out[64 * j + i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
-  uint8_t* high = out + Tile<Kind>::kHighAt;
-  if constexpr (B::kBits == 5) {
+  for (int j = 0; j < 4; ++j) {
+    uint8_t* low = out + T::kLowAt + T::kVectorStep * j;
+    for (int i = 0; i < 64; ++i) low[i] = static_cast<uint8_t>((quads[j][i] & 0x0f) | quads[j + 4][i] << 4);
+  }
+  // so many quads share a vector of the high plane, each with so many bits of a byte
+  constexpr int kShared = B::kBits == 6 ? 4 : 8, kHighBits = 8 / kShared;
+  for (int first = 0; first < T::kLowAt / T::kVectorStep * kShared; first += kShared) {
+    uint8_t* high = out + T::kVectorStep * (first / kShared);
     memset(high, 0, 64);
-    for (int j = 0; j < 8; ++j)
-      for (int i = 0; i < 64; ++i) high[i] = static_cast<uint8_t>(high[i] | (quads[j][i] >> 4) << j);
-  } else if constexpr (B::kBits == 6) {
-    memset(high, 0, 128);
-    for (int j = 0; j < 8; ++j)
-      for (int i = 0; i < 64; ++i) {
-        uint8_t& h = high[64 * (j >> 2) + i];
-        h = static_cast<uint8_t>(h | (quads[j][i] >> 4) << 2 * (j & 3));
-      }
+    for (int j = 0; j < kShared; ++j)
+      for (int i = 0; i < 64; ++i)
+        high[i] = static_cast<uint8_t>(high[i] | (quads[first + j][i] >> 4) << kHighBits * j);
   }
 }
 
@@ -130,35 +130,37 @@ void pack_scales(const SourceRows& rows, int64_t b, uint8_t* out) {
 }
 
 template <int Kind>
-void pack_quantized_tile(const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
+void pack_quantized_tile(const SourceRows& rows, const ov_weight& w, int64_t tile) {
   using B = Block<Kind>;
-  const int64_t scale_bytes = tile_scale_bytes<Kind>(w.k);
-  memset(tile + scale_bytes, 0, static_cast<size_t>(w.scale_bytes - scale_bytes));
-  uint8_t* codes = tile + w.scale_bytes;
-  for (int64_t g = 0; g < w.k / 32; ++g, codes += Tile<Kind>::kGroupBytes) {
+  using T = Tile<Kind>;
+  const auto place = [&](const uint8_t* p) { return w.data + (p - w.data); };
+  uint8_t* const scales = place(tile_scales<Kind>(w, tile));
+  uint8_t* const codes = place(tile_codes<Kind>(w, tile));
+  for (int64_t g = 0; g < w.k / 32; ++g) {
+    uint8_t* const group = codes + codes_offset<Kind>(g);
     if constexpr (!B::kSuper && B::kBits < 8) {
-      pack_nibble_group<Kind>(rows, g, tile + g * Tile<Kind>::kScaleBytes, codes);
+      pack_nibble_group<Kind>(rows, g, scales + g * T::kRecordBytes, group);
     } else {
-      constexpr int64_t kGroups = B::kBlock / 32;
-      if (g % kGroups == 0) pack_scales<Kind>(rows, g / kGroups, tile + g / kGroups * Tile<Kind>::kScaleBytes);
-      pack_group<Kind>(rows, g, codes);
+      if (g % T::kRecordGroups == 0)
+        pack_scales<Kind>(rows, g / T::kRecordGroups, scales + g / T::kRecordGroups * T::kRecordBytes);
+      pack_group<Kind>(rows, g, group);
     }
   }
 }
 
-// F32 as F32 and BF16 as BF16 with even k: words of four bytes change places.
-void pack_words(const SourceRows& rows, int64_t words, uint8_t* tile) {
+// F32 as F32 and BF16 as BF16 with even k: words of four bytes change places. step: bytes from a tile's vector to its next.
+void pack_words(const SourceRows& rows, int64_t words, uint8_t* tile, int64_t step) {
   constexpr int64_t kPiece = 16;  // a cache line of each row
   for (int64_t first = 0; first < words; first += kPiece) {
     const int64_t end = first + kPiece < words ? first + kPiece : words;
     for (int c = 0; c < kTileColumns; ++c)
       for (int64_t i = first; i < end; ++i)
-        memcpy(tile + 64 * i + 4 * c, rows.step[c] ? rows.row[c] + 4 * i : kZeros, 4);
+        memcpy(tile + step * i + 4 * c, rows.step[c] ? rows.row[c] + 4 * i : kZeros, 4);
   }
 }
 
 // Anything else as floats, through f32 in pieces of 256 values of k, a multiple of every block.
-void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, uint8_t* tile) {
+void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, uint8_t* tile, int64_t step) {
   constexpr int64_t kPiece = 256;
   const TypeInfo& type = *type_info(src_type);
   alignas(64) float piece[kTileColumns][kPiece];
@@ -169,14 +171,16 @@ void pack_float_tile(int src_type, const SourceRows& rows, const ov_weight& w, u
       if (count % 2) piece[c][count] = 0.0f;
     }
     if (w.kind == OV_F32) {
-      float* out = reinterpret_cast<float*>(tile) + k0 * kTileColumns;
-      for (int64_t k = 0; k < count; ++k)
-        for (int c = 0; c < kTileColumns; ++c) out[k * kTileColumns + c] = piece[c][k];
+      for (int64_t k = 0; k < count; ++k) {
+        float* const out = reinterpret_cast<float*>(tile + (k0 + k) * step);
+        for (int c = 0; c < kTileColumns; ++c) out[c] = piece[c][k];
+      }
     } else {
-      uint16_t* out = reinterpret_cast<uint16_t*>(tile) + k0 * kTileColumns;
-      for (int64_t pair = 0; pair < ceil_div(count, 2); ++pair)
+      for (int64_t pair = 0; pair < ceil_div(count, 2); ++pair) {
+        uint16_t* const out = reinterpret_cast<uint16_t*>(tile + (k0 / 2 + pair) * step);
         for (int c = 0; c < kTileColumns; ++c)
-          for (int64_t i = 0; i < 2; ++i) out[(pair * kTileColumns + c) * 2 + i] = to_bf16(piece[c][2 * pair + i]);
+          for (int64_t i = 0; i < 2; ++i) out[2 * c + i] = to_bf16(piece[c][2 * pair + i]);
+      }
     }
   }
 }
@@ -187,7 +191,7 @@ void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* ro
   const TypeInfo& type = *type_info(src_type);
   const int64_t row_bytes = w->k / type.block * type.block_bytes;
   const ov_weight& weight = *w;
-  parallel_for(pool, weight.num_tiles, [&](int64_t t, int) {
+  parallel_for(pool, round_up(weight.num_tiles, weight.strip_tiles), [&](int64_t t, int) {
     SourceRows rows;
     for (int64_t c = 0; c < kTileColumns; ++c) {
       const int64_t r = t * kTileColumns + c;
@@ -195,15 +199,16 @@ void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* ro
       rows.row[c] = r < weight.n ? static_cast<const uint8_t*>(src) + source * row_bytes : kZeros;
       rows.step[c] = r < weight.n;
     }
-    uint8_t* tile = weight.data + t * weight.tile_bytes;
-    if (visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, tile); })) return;
+    if (visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, t); })) return;
+    uint8_t* const tile = weight.data + (float_tile(weight, t) - weight.data);
+    const int64_t step = 64 * weight.strip_tiles;
     if (weight.kind == OV_BF16)
-      memset(tile + ceil_div(weight.k, 2) * 64, 0,
-             static_cast<size_t>(round_up(weight.k, 32) / 2 - ceil_div(weight.k, 2)) * 64);
+      for (int64_t pair = ceil_div(weight.k, 2); pair < round_up(weight.k, 32) / 2; ++pair)
+        memset(tile + step * pair, 0, 64);
     if (weight.kind == src_type && row_bytes % 4 == 0)
-      pack_words(rows, row_bytes / 4, tile);
+      pack_words(rows, row_bytes / 4, tile, step);
     else
-      pack_float_tile(src_type, rows, weight, tile);
+      pack_float_tile(src_type, rows, weight, tile, step);
   });
 }
 

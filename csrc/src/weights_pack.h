@@ -8,7 +8,7 @@
 
 namespace ov {
 
-// Fills num_tiles, scale_bytes, tile_bytes and bytes from kind, n and k.
+// Fills num_tiles, strip_tiles, strip_bytes and bytes from kind, n and k.
 void weight_layout(ov_weight* w);
 
 // Writes w->data; the layout is filled in. src has rows of k values of src_type; w->kind is src_type, BF16 or F32.
