@@ -2,7 +2,8 @@
 //
 // A request that decodes reads each line of its cache once, sub-block by sub-block, which lie anywhere: the processor's own
 // prefetchers stop at their ends. Whoever reads a sub-block asks, line by line, for one that this thread reads some KB
-// later, also in the next partition, head and request. Knows nothing of: how scores and sums of V are computed.
+// later, also in the next partition, head and request. A partition's K is read before its V; they are asked for in the order of
+// memory, K and V of a block together, which memory gives sooner. Knows nothing of: how scores and sums of V are computed.
 #pragma once
 
 #include "attention_sub_blocks.h"
@@ -30,7 +31,9 @@ class KvAhead {
     if (i != expected_) {
       end_ = end;
       open(i);
-      for (int64_t asked = 0; asked < kAheadBytes;) {
+      // all of K is read before the V that was asked for with it
+      const int64_t bytes = kAheadBytes + kSubsPerPartition * shape_.k_sub_bytes;
+      for (int64_t asked = 0; asked < bytes;) {
         const char* const p = next(nullptr);
         if (!p) break;
         prefetch(p, shape_.k_sub_bytes);
@@ -54,11 +57,7 @@ class KvAhead {
   }
 
  private:
-#if defined(OV_HAS_TILES)
   static constexpr int64_t kAheadBytes = 8192;
-#else
-  static constexpr int64_t kAheadBytes = 24576;
-#endif
 
   void open(int64_t i) {
     i_ = i;
@@ -69,19 +68,17 @@ class KvAhead {
   void open_partition(int32_t partition) {
     partition_ = partition;
     const SubSpan span(item_.rows, partition * kPartition);
-    first_ = sub_ = span.first;
+    sub_ = span.first;
     last_ = span.last;
-    start_ = place_ = SubPlace(shape_, partition * kPartition + first_ * kSubBlock);
+    place_ = SubPlace(shape_, partition * kPartition + sub_ * kSubBlock);
     in_v_ = false;
   }
 
   void advance() {
-    place_.advance(shape_);
-    if (++sub_ < last_) return;
-    sub_ = first_;
-    place_ = start_;
     in_v_ = !in_v_;
     if (in_v_) return;
+    place_.advance(shape_);
+    if (++sub_ < last_) return;
     if (partition_ + 1 < item_.end)
       open_partition(partition_ + 1);
     else
@@ -99,8 +96,8 @@ class KvAhead {
   int64_t expected_ = -1, i_ = 0, end_ = 0;
   KvOrder::Item item_;
   int32_t partition_ = 0;
-  int sub_ = 0, first_ = 0, last_ = 0;  // of the partition
-  SubPlace place_, start_;              // of sub_ and first_
+  int sub_ = 0, last_ = 0;  // of the partition
+  SubPlace place_;          // of sub_
   bool in_v_ = false;
 };
 
