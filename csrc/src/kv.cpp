@@ -103,7 +103,7 @@ void kv_write_run(const KvLayer& layer, int32_t slot, int count, View keys, View
 }
 
 void kv_write(ov_pool* pool, const KvLayer& layer, const int32_t* slots, View k, View v, int64_t rows) {
-  const int64_t work = int64_t{layer.shape.num_kv_heads} * (layer.shape.k_dim + layer.shape.v_dim);
+  const int64_t work = int64_t{layer.shape.num_kv_heads} * (layer.shape.k_dim + layer.shape.v_dim) * kKvWriteWork;
   parallel_kv_runs(pool, slots, rows, work,
                    [&](int64_t row, int count) { kv_write_run(layer, slots[row], count, k, v, row); });
 }

@@ -58,6 +58,9 @@ inline bool continues_run(const int32_t* slots, int64_t row) {
   return row > 0 && slots[row] > 0 && slots[row] == slots[row - 1] + 1 && slots[row] % kSubBlock != 0;
 }
 
+// Multiply-adds in whose time a value of K or V is written: a token's are in lines all over its sub-blocks, which come from memory.
+inline constexpr int64_t kKvWriteWork = 8;
+
 // f(first row, count) for each run of rows whose slots follow each other in one sub-block. A run is never shared, as two
 // threads that write parts of the same lines wait for each other.
 template <class F>

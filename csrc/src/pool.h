@@ -43,15 +43,17 @@ template <class F>
 inline void parallel_spans(ov_pool* pool, int64_t rows, int64_t work, F&& f) {
   constexpr int64_t kTileWork = 16384;
   const int64_t per_tile = work >= kTileWork ? 1 : kTileWork / (work > 0 ? work : 1);
-  const int64_t tiles = (rows + per_tile - 1) / per_tile;
+  int64_t tiles = (rows + per_tile - 1) / per_tile;
   if (tiles <= 1) {
     f(int64_t{0}, rows, 0);
     return;
   }
-  parallel_for(pool, tiles, [&](int64_t tile, int worker) {
-    const int64_t first = tile * per_tile;
-    f(first, first + per_tile < rows ? first + per_tile : rows, worker);
-  });
+  // as many for each thread, nearly equal
+  const int64_t threads = pool_size(pool);
+  tiles = (tiles + threads - 1) / threads * threads;
+  tiles = tiles < rows ? tiles : rows;
+  parallel_for(pool, tiles,
+               [&](int64_t tile, int worker) { f(rows * tile / tiles, rows * (tile + 1) / tiles, worker); });
 }
 
 // The same row by row: f(int64_t row, int worker).
