@@ -90,6 +90,7 @@ def measure_kind(
         found = measure(
             lambda plan=plan, step=step: plan.forward(step),
             peaks,
+            lambda count=count: library.probe_weights(pool, weights[:count], 1) / 1e9,
             compute=arithmetic(library.isa, read_as),
             giga_operations=2e-9 * num_rows * n * k * count,
             gigabytes=1e-9 * weights[0].stored_bytes * count,
@@ -146,6 +147,7 @@ def linears(library: Library, pool: ThreadPool, weights: list[NativeWeight], max
 def measure(
     walk: Callable[[], object],
     peaks: Peaks,
+    read_gbs: Callable[[], float],
     *,
     compute: str,
     giga_operations: float,
@@ -155,13 +157,15 @@ def measure(
     """Medians over many walks, each between two measurements of both limits.
 
     Args:
+        read_gbs: reads the same weights where they lie, as memory differs by where the host has
+            placed it.
         compute: the peak of its arithmetic.
         giga_operations, gigabytes: of a walk.
     """
     names = dict.fromkeys((compute, "int8_gops", "read_gbs"))
 
     def limits() -> dict[str, float]:
-        return {name: peaks.rate(name) for name in names}
+        return {name: read_gbs() if name == "read_gbs" else peaks.rate(name) for name in names}
 
     walk()
     after = limits()

@@ -17,13 +17,20 @@ PROMPT_TOKENS, DECODED_TOKENS = 512, 64
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second of one request."""
+    """Tokens per second of one request.
+
+    Attributes:
+        read_gbs: at which the threads read the weights where they lie, if it was measured.
+    """
 
     prefill: float
     decode: float
+    read_gbs: float = 0.0
 
 
-def octavo_speed(model: Path, *, threads: int, isa: str | None = None) -> Speed:
+def octavo_speed(
+    model: Path, *, threads: int, isa: str | None = None, measures_read: bool = False
+) -> Speed:
     """A prompt of `PROMPT_TOKENS` and `DECODED_TOKENS` more, alone."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
@@ -33,9 +40,13 @@ def octavo_speed(model: Path, *, threads: int, isa: str | None = None) -> Speed:
         words += ["--max-num-batched-tokens", str(PROMPT_TOKENS), "--max-model-len", "1024"]
         words += ["--cpu-threads", str(threads), "--disable-detokenize"]
         words += ["--output-json", str(out), *(["--isa", isa] if isa else [])]
+        words += ["--profile"] * measures_read
         subprocess.run(words, check=True, capture_output=True)
         figures = json.loads(out.read_text())
-    return Speed(figures["prefill_tokens_per_second"], figures["decode_tokens_per_second"])
+    read_gbs = figures["profile"]["limits"]["read"] / 1e9 if measures_read else 0.0
+    return Speed(
+        figures["prefill_tokens_per_second"], figures["decode_tokens_per_second"], read_gbs
+    )
 
 
 def llama_speed(program: Path, model: Path, *, threads: int, repack: bool = False) -> Speed:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine_peaks import Peaks
 from benchmarks.peers.compare import median, rounds
 from benchmarks.peers.engines import KV_TOKENS, Engines
 from benchmarks.peers.in_process import Speed, best_llama_speed, llama_speed, octavo_speed
@@ -189,41 +188,37 @@ def real_models(bench: Bench) -> Rows:
         if program is None:
             rows.append(Missing(name, "ik_llama.cpp is not built (scripts/build-peers.sh)"))
             continue
-        ours, theirs, limits = _speeds(bench, program, path)
+        ours, theirs = _speeds(bench, program, path)
         bench.raw[name] = {
             who: [vars(speed) for speed in speeds]
             for who, speeds in (("octavo", ours), ("ik_llama.cpp", theirs))
         }
         for figure, bound in (("prefill", wanted[name]), ("decode", 1.0)):
             rows.append(_speed_row(f"{name} {figure}", figure, ours, theirs, bound))
-        rows.append(_read_row(f"{name} decode, bytes of weights", path, ours, limits))
-        bench.raw[f"{name} read limit"] = limits
+        rows.append(_read_row(f"{name} decode, bytes of weights", path, ours))
     return rows
 
 
-def _speeds(
-    bench: Bench, program: Path, path: Path
-) -> tuple[list[Speed], list[Speed], list[float]]:
-    """Of each round: Octavo's, the peer's, and the GB/s of a loop that only reads, through
-    as much memory as the model has weights."""
-    ours, theirs, limits = [], [], []
+def _speeds(bench: Bench, program: Path, path: Path) -> tuple[list[Speed], list[Speed]]:
+    """Octavo's and the peer's of each round."""
+    ours, theirs = [], []
     threads = bench.engines.threads
-    peaks = Peaks(threads, read_facts(str(path)).weight_bytes >> 20)
     for _ in range(bench.num_rounds):
-        before = peaks.best("read_gbs")
-        ours.append(octavo_speed(path, threads=threads))
-        limits.append(max(before, peaks.best("read_gbs")))
+        ours.append(octavo_speed(path, threads=threads, measures_read=True))
         theirs.append(best_llama_speed(program, path, threads=threads))
-    return ours, theirs, limits
+    return ours, theirs
 
 
-def _read_row(what: str, path: Path, ours: list[Speed], limits: list[float]) -> Row:
-    """Every weight is read once per token: the heads of these models are their embeddings."""
+def _read_row(what: str, path: Path, ours: list[Speed]) -> Row:
+    """Every weight is read once per token: the heads of these models are their embeddings. The limit
+    is a read of the same weights where they lie, as memory differs by where the host has placed
+    it."""
     gigabytes = read_facts(str(path)).weight_bytes / 1e9
     rates = [speed.decode * gigabytes for speed in ours]
-    spread = [rate / limit for rate, limit in zip(rates, limits, strict=True)]
+    spread = [rate / speed.read_gbs for rate, speed in zip(rates, ours, strict=True)]
     middle = sorted(range(len(spread)), key=spread.__getitem__)[len(spread) // 2]
-    return Row(what, rates[middle], limits[middle], "a read", "GB/s", 0.88, spread=spread)
+    limit = ours[middle].read_gbs
+    return Row(what, rates[middle], limit, "a read of them", "GB/s", 0.88, spread=spread)
 
 
 def _speed_row(

@@ -12,6 +12,7 @@
 #include "octavo.h"
 #include "pool.h"
 #include "tiles.h"
+#include "weights.h"
 
 using namespace ov;
 
@@ -34,10 +35,10 @@ double now() {
 
 // work(worker) once per thread -> units of one thread's run times threads per second.
 template <class F>
-double best_rate(ov_pool* pool, double units, F&& work) {
+double best_rate(ov_pool* pool, double units, F&& work, int64_t runs = kRuns) {
   const int threads = pool_size(pool);
   double best = 0.0;
-  for (int run = 0; run < kRuns; ++run) {
+  for (int64_t run = 0; run < runs; ++run) {
     const double start = now();
     parallel_for(pool, threads, [&](int64_t tile, int) { work(tile); });
     best = std::max(best, units * threads / (now() - start));
@@ -135,29 +136,49 @@ double int8_rate(ov_pool* pool) {
   });
 }
 
+// Reads [p, p + bytes), of multiples of 256, as fast as a thread can.
+void read_lines(const char* p, int64_t bytes) {
+  Lanes sums[4];
+  for (auto& s : sums) s = set1(0.0f);
+  for (int64_t i = 0; i < bytes; i += 256) {
+    unroll<4>([&](auto c) OV_INLINED { __builtin_prefetch(p + i + 4096 + 64 * c.value, 0, 2); });
+    unroll<4>([&](auto c) OV_INLINED {
+      sums[c.value] = max(sums[c.value], load(reinterpret_cast<const float*>(p + i + 64 * c.value)));
+    });
+  }
+  for (auto& s : sums) asm volatile("" ::"r"(&s) : "memory");
+}
+
 double read_rate(ov_pool* pool) {
   auto* memory = static_cast<char*>(ov_memory_map(kReadBytes));
   if (!memory) return -1.0;
   memset(memory, 1, kReadBytes);
   const int64_t share = kReadBytes / pool_size(pool) / 4096 * 4096;
-  const double rate = best_rate(pool, static_cast<double>(share), [&](int64_t thread) {
-    const char* p = memory + thread * share;
-    Lanes sums[4];
-    for (auto& s : sums) s = set1(0.0f);
-    for (int64_t i = 0; i < share; i += 256) {
-      __builtin_prefetch(p + i + 4096);
-      __builtin_prefetch(p + i + 4096 + 128);
-      unroll<4>([&](auto c) OV_INLINED {
-        sums[c.value] = max(sums[c.value], load(reinterpret_cast<const float*>(p + i + 64 * c.value)));
-      });
-    }
-    for (auto& s : sums) asm volatile("" ::"r"(&s) : "memory");
-  });
+  const double rate =
+      best_rate(pool, static_cast<double>(share), [&](int64_t thread) { read_lines(memory + thread * share, share); });
   ov_memory_unmap(memory, kReadBytes);
   return rate;
 }
 
 }  // namespace
+
+extern "C" double ov_probe_weights(ov_pool* pool, int64_t num, const ov_weight* const* weights, int64_t passes) {
+  const int64_t threads = pool_size(pool);
+  const auto begin = [&](const ov_weight& w, int64_t thread) { return w.bytes / 256 * thread / threads * 256; };
+  int64_t total = 0;
+  for (int64_t i = 0; i < num; ++i) total += begin(*weights[i], threads);
+  if (total == 0) {
+    set_error("ov_probe_weights: nothing to read");
+    return -1.0;
+  }
+  const auto read = [&](int64_t thread) {
+    for (int64_t i = 0; i < num; ++i) {
+      const int64_t first = begin(*weights[i], thread);
+      read_lines(reinterpret_cast<const char*>(weights[i]->data) + first, begin(*weights[i], thread + 1) - first);
+    }
+  };
+  return best_rate(pool, static_cast<double>(total) / static_cast<double>(threads), read, passes);
+}
 
 extern "C" double ov_probe(ov_pool* pool, int limit) {
   switch (limit) {

@@ -229,6 +229,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "ov_row_bytes": (c_int64, [c_int, c_int64]),
     "ov_kv_layer_bytes": (c_int64, [POINTER(OvKvLayer), c_int32]),
     "ov_probe": (c_double, [c_void_p, c_int]),
+    "ov_probe_weights": (c_double, [c_void_p, c_int64, c_void_p, c_int64]),
     "ov_force_tile_pace": (None, [c_int]),
     "ov_call_queue_create": (c_void_p, [c_char_p]),
     "ov_call_queue_destroy": (None, [c_void_p]),

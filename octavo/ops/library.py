@@ -157,6 +157,17 @@ class Library:
             raise EngineError(f"the machine's limits cannot be measured: {self.last_error()}")
         return rate
 
+    def probe_weights(
+        self, pool: ThreadPool, weights: Sequence[NativeWeight], num_passes: int
+    ) -> float:
+        """`ov_probe_weights`: bytes per second that they read of this memory together, the best of
+        so many passes."""
+        handles = (ctypes.c_void_p * len(weights))(*(weight.handle for weight in weights))
+        rate: float = self._dll.ov_probe_weights(pool.handle, len(weights), handles, num_passes)
+        if rate < 0:
+            raise EngineError(f"the weights cannot be read: {self.last_error()}")
+        return rate
+
     def row_bytes(self, dtype: int, cols: int) -> int:
         """Bytes of one activation row, padded to the library's alignment."""
         size: int = self._dll.ov_row_bytes(dtype, cols)

@@ -58,6 +58,8 @@ CACHE_TYPES = {
 
 #: limits in a `Profile` -> `enum ov_limit`
 _LIMITS = {"read": 0, "f32": 1, "bf16": 2, "int8": 3}
+#: that are read to find out how fast the weights can be: a second or two
+_PROBED_BYTES = 32 << 30
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -216,6 +218,10 @@ class Plan:
         )
         self.enable_timers(False)
         limits = {name: self._library.probe(self._pool, limit) for name, limit in _LIMITS.items()}
+        if self._weights:  # most of what is read, and memory differs by where it lies
+            stored_bytes = sum(weight.stored_bytes for weight in self._weights)
+            num_passes = min(max(_PROBED_BYTES // stored_bytes, 3), 40)
+            limits["read"] = self._library.probe_weights(self._pool, self._weights, num_passes)
         return Profile(times, counter.num_steps, limits)
 
     def _prompt_type(self) -> ElementType:

@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from octavo.errors import EngineError
+from octavo.ops.ggml_type import GGMLType
 from octavo.ops.interface import KVLayer
 from octavo.ops.library import available_isas, load_library
 from octavo.ops.program import Buffer, ElementType, Instruction, Op, Operand, Program, Rows
 from octavo.ops.roofline import StepCounter, op_times, windows_of
 from octavo.ops.step import StepArrays
+from tests.fakes.memory_checkpoint import random_tensor
 
 
 @dataclass
@@ -99,6 +102,11 @@ def test_the_limits_of_the_machine_are_plausible(isa: str) -> None:
     pool = library.create_pool(1)
     try:
         rates = [library.probe(pool, limit) for limit in range(4)]
+        tensor = random_tensor("w", (48, 96), GGMLType.Q8_0, np.random.default_rng(0))
+        weights = [library.pack_weight(pool, tensor, GGMLType.Q8_0) for _ in range(3)]
+        rates.append(library.probe_weights(pool, weights, 2))
+        with pytest.raises(EngineError, match="nothing to read"):
+            library.probe_weights(pool, [], 2)
     finally:
         pool.close()
     assert all(1e8 < rate < 1e14 for rate in rates)
