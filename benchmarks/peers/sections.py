@@ -210,9 +210,11 @@ def _speeds(bench: Bench, program: Path, path: Path) -> tuple[list[Speed], list[
 
 
 def _read_row(what: str, path: Path, ours: list[Speed]) -> Row:
-    """Every weight is read once per token: the heads of these models are their embeddings. The limit
-    is a read of the same weights where they lie, as memory differs by where the host has placed
-    it."""
+    """Every weight is read once per token: the heads of these models are their embeddings.
+
+    The limit is a read of the same weights where they lie, as memory differs by where the host has
+    placed it.
+    """
     gigabytes = read_facts(str(path)).weight_bytes / 1e9
     rates = [speed.decode * gigabytes for speed in ours]
     spread = [rate / speed.read_gbs for rate, speed in zip(rates, ours, strict=True)]

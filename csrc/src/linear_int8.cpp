@@ -44,7 +44,7 @@ OV_ALWAYS_INLINE void store_scales(uint8_t* record, GroupScales s) {
 }
 
 template <int Kind>
-using TilesAheadOf = TilesAhead<Tile<Kind>::kRecordBytes / Tile<Kind>::kRecordGroups>;
+using TilesAheadOf = TilesAhead<Tile<Kind>::kRecordBytes / Tile<Kind>::kRecordGroups, Tile<Kind>::kBits == 8>;
 
 // Packed tiles, expanded in registers; with Fills into a panel, too.
 template <int Kind, int Tiles, bool Fills>

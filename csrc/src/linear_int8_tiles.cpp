@@ -153,7 +153,7 @@ class Walk {
     const ov_weight& w = *opened_.segment->weight;
     packed_ = tile_codes<Kind>(w, opened_.tile);
     for (int c = 0; c < 2; ++c) reader_[c].open(tile_scales<Kind>(w, opened_.tile) + c * T::kScaleBytes);
-    ahead_.emplace(w, opened_.tile, opened_.after, false);
+    ahead_.emplace(w, opened_.tile, opened_.after);
   }
 
   OV_ALWAYS_INLINE void ask(int64_t g) {

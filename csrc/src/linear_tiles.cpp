@@ -288,8 +288,8 @@ void packed_units(const LinearBlock& b, Store store) {
     const auto few = [&](const char* in, const Sums& sums) OV_INLINED {
       // few rows: weights come from memory
       const NextTiles beside{after.data ? after.data + operands.column : nullptr, after.bytes};
-      LinesAhead<kOperandBytes> one(*first.weight, first.tile, after, false);
-      LinesAhead<kOperandBytes> other(*second.weight, second.tile, beside, false);
+      LinesAhead<kOperandBytes> one(*first.weight, first.tile, after);
+      LinesAhead<kOperandBytes> other(*second.weight, second.tile, beside);
       multiply_two(in, b.in_stride, operands, sums, [&]() OV_INLINED {
         one.ask();
         other.ask();

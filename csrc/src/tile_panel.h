@@ -123,7 +123,7 @@ class GroupReader {
   GroupReader(const PanelColumn& c, const NextTiles& after)
       : scales_(tile_scales<Kind>(*c.weight, c.tile)),
         codes_(tile_codes<Kind>(*c.weight, c.tile)),
-        ahead_(*c.weight, c.tile, after, false) {}
+        ahead_(*c.weight, c.tile, after) {}
   GroupReader(const GroupReader&) = delete;
   GroupReader& operator=(const GroupReader&) = delete;
 

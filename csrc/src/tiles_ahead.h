@@ -1,8 +1,8 @@
 // Asking memory for weights before they are read.
 //
 // A thread reads a weight's strips (weights.h) in the order of memory. One row is read as fast as memory gives it, which hardware
-// prefetchers follow best if nobody asks for the same lines; more rows take their time over each line, and prefetchers are
-// then not far enough ahead. At the end of a thread's run the beginning of the next linear is asked for, so that memory
+// prefetchers follow best if nobody asks for the same lines (codes of eight bits, which are no work, want them a little early);
+// more rows take their time over each line, and prefetchers are then not far enough ahead. At the end of a thread's run the beginning of the next linear is asked for, so that memory
 // has work while the threads wait for each other. In several walks over a strip memory has nothing to do after the first, and all
 // of the next strip is asked for. Knows nothing of: activations, threads.
 #pragma once
@@ -44,9 +44,10 @@ template <int64_t Step>
 class LinesAhead {
  public:
   // only_next: not for the strip at hand, nor for one that lies behind it.
-  OV_ALWAYS_INLINE LinesAhead(const ov_weight& w, int64_t tile, const NextTiles& next, bool only_next)
+  OV_ALWAYS_INLINE LinesAhead(const ov_weight& w, int64_t tile, const NextTiles& next, bool only_next = false,
+                              int64_t early_bytes = kEarlyBytes)
       : only_next_(only_next), next_(next.data) {
-    const int64_t steps = w.strip_bytes / Step, early = steps < kEarly ? steps : kEarly;
+    const int64_t steps = w.strip_bytes / Step, wanted = early_bytes / Step, early = steps < wanted ? steps : wanted;
     const uint8_t* const strip = strip_of(w, tile);
     left_ = steps - early;  // the strip before this one has asked for the first lines
     at_ = strip + early * Step;
@@ -65,22 +66,31 @@ class LinesAhead {
   }
 
  private:
-  static constexpr int64_t kEarly = 8192 / Step;
+  static constexpr int64_t kEarlyBytes = 8192;
 
   const bool only_next_;
   const uint8_t *next_, *at_;
   int64_t left_;
 };
 
-// Either, as a strip is walked over once or more often.
-template <int64_t Step>
+// Either, as a strip is walked over once or more often.  IsLight: codes that are no work to expand.
+template <int64_t Step, bool IsLight = false>
 class TilesAhead {
  public:
   OV_ALWAYS_INLINE TilesAhead(const ov_weight& w, int64_t tile, const NextTiles& next, int64_t rows, int64_t walks)
-      : is_one_(walks == 1), lines_(w, tile, next, rows == 1), whole_(next, ceil_div(w.strip_bytes, Step), walks) {}
+      : is_one_(walks == 1),
+        lines_(lines(w, tile, next, rows == 1)),
+        whole_(next, ceil_div(w.strip_bytes, Step), walks) {}
   OV_ALWAYS_INLINE void ask() { is_one_ ? lines_.ask() : whole_.ask(); }
 
  private:
+  static OV_ALWAYS_INLINE LinesAhead<Step> lines(const ov_weight& w, int64_t tile, const NextTiles& next,
+                                                 bool is_one_row) {
+    constexpr int64_t kLittle = 2176;
+    if (!is_one_row) return {w, tile, next};
+    if constexpr (IsLight) return {w, tile, next, false, kLittle};
+    return {w, tile, next, true};
+  }
   const bool is_one_;
   LinesAhead<Step> lines_;
   WholeTilesAhead whole_;
