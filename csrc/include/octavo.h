@@ -274,7 +274,7 @@ OV_API int64_t ov_kv_layer_bytes(const ov_kv_layer* layer, int32_t block_size);
  * second of one arithmetic as this level does it. About a tenth of a second each. Negative: see ov_last_error(). */
 enum ov_limit { OV_LIMIT_READ = 0, OV_LIMIT_F32 = 1, OV_LIMIT_BF16 = 2, OV_LIMIT_INT8 = 3 };
 OV_API double ov_probe(ov_pool* pool, int limit);
-/* OV_LIMIT_READ of the memory that these weights are in, the best of so many passes over all of them: each thread reads its part of
+/* OV_LIMIT_READ of the memory that these weights are in, the best of so many passes of either loop over all of them: each thread reads its part of
  * each, as linears of one row do. Memory differs by where the host has placed it. */
 OV_API double ov_probe_weights(ov_pool* pool, int64_t num, const ov_weight* const* weights, int64_t passes);
 /* For tests: 0 or 1: kernels in tile registers do what suits a fast or a slow pace of them; negative: as measured. */
