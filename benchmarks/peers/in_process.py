@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROMPT_TOKENS, DECODED_TOKENS = 512, 64
+#: operations that read all of a weight
+WEIGHT_OPS = ("LINEAR", "LINEAR_ACT_MUL", "LM_HEAD")
 
 
 @dataclass(frozen=True)
@@ -21,11 +23,13 @@ class Speed:
 
     Attributes:
         read_gbs: at which the threads read the weights where they lie, if it was measured.
+        step_gigabytes: of weights that a step reads, then.
     """
 
     prefill: float
     decode: float
     read_gbs: float = 0.0
+    step_gigabytes: float = 0.0
 
 
 def octavo_speed(
@@ -43,10 +47,12 @@ def octavo_speed(
         words += ["--profile"] * measures_read
         subprocess.run(words, check=True, capture_output=True)
         figures = json.loads(out.read_text())
-    read_gbs = figures["profile"]["limits"]["read"] / 1e9 if measures_read else 0.0
-    return Speed(
-        figures["prefill_tokens_per_second"], figures["decode_tokens_per_second"], read_gbs
-    )
+    speed = figures["prefill_tokens_per_second"], figures["decode_tokens_per_second"]
+    if not measures_read:
+        return Speed(*speed)
+    profile = figures["profile"]
+    read = sum(op["bytes"] for op in profile["ops"] if op["op"] in WEIGHT_OPS)
+    return Speed(*speed, profile["limits"]["read"] / 1e9, read / profile["num_steps"] / 1e9)
 
 
 def llama_speed(program: Path, model: Path, *, threads: int, repack: bool = False) -> Speed:

@@ -195,7 +195,7 @@ def real_models(bench: Bench) -> Rows:
         }
         for figure, bound in (("prefill", wanted[name]), ("decode", 1.0)):
             rows.append(_speed_row(f"{name} {figure}", figure, ours, theirs, bound))
-        rows.append(_read_row(f"{name} decode, bytes of weights", path, ours))
+        rows.append(_read_row(f"{name} decode, bytes of weights", ours))
     return rows
 
 
@@ -209,14 +209,13 @@ def _speeds(bench: Bench, program: Path, path: Path) -> tuple[list[Speed], list[
     return ours, theirs
 
 
-def _read_row(what: str, path: Path, ours: list[Speed]) -> Row:
-    """Every weight is read once per token: the heads of these models are their embeddings.
+def _read_row(what: str, ours: list[Speed]) -> Row:
+    """What a step reads of the weights: an embedding that is not the head, too, is not counted.
 
     The limit is a read of the same weights where they lie, as memory differs by where the host has
     placed it.
     """
-    gigabytes = read_facts(str(path)).weight_bytes / 1e9
-    rates = [speed.decode * gigabytes for speed in ours]
+    rates = [speed.decode * speed.step_gigabytes for speed in ours]
     spread = [rate / speed.read_gbs for rate, speed in zip(rates, ours, strict=True)]
     middle = sorted(range(len(spread)), key=spread.__getitem__)[len(spread) // 2]
     limit = ours[middle].read_gbs
