@@ -53,7 +53,7 @@ def main() -> None:
 
     library = load_library(args.isa)
     pool = library.create_pool(args.threads, spin_us=50)
-    peaks = Peaks(args.threads, args.megabytes)
+    peaks = Peaks(args.threads)
     print(f"{library.isa}, {args.threads} threads, weights [{args.shape[0]}, {args.shape[1]}]")
     print("kind   rows     GOP/s  of peak      GB/s  of read   of min(compute, read)")
     results = []

@@ -1,5 +1,5 @@
-"""What this machine can do at most, measured by benchmarks/peak.cpp, which the machine's compiler
-builds on first use.
+"""How fast this machine's arithmetic can be, measured by benchmarks/peak.cpp, which the machine's
+compiler builds on first use.
 
 A limit of one moment says little on a machine that others use, too: `Peaks.rate` takes a few
 milliseconds, to be called right before and after what is compared with it.
@@ -15,30 +15,21 @@ from pathlib import Path
 
 
 class Peaks:
-    """Limits of some threads together.
+    """Limits of some threads together."""
 
-    Args:
-        megabytes: to read; as much as what is compared reads, which caches may hold.
-    """
-
-    def __init__(self, num_threads: int, megabytes: int) -> None:
+    def __init__(self, num_threads: int) -> None:
         self._library = _library()
         self._num_threads = num_threads
-        self._num_bytes = megabytes << 20
 
     def rate(self, name: str) -> float:
-        """1e9 operations (a multiply-add is two), or bytes read, per second, of one short run; 0 if
-        the CPU does not have it.
+        """1e9 operations (a multiply-add is two) per second of one short run; 0 if the CPU does not
+        have the instruction.
 
         Args:
-            name: int8_gops, bf16_gops, f32_gops, tile_int8_gops, tile_bf16_gops or read_gbs.
+            name: int8_gops, bf16_gops, f32_gops, tile_int8_gops or tile_bf16_gops.
         """
-        rate: float = self._library.peak_rate(name.encode(), self._num_threads, self._num_bytes)
+        rate: float = self._library.peak_rate(name.encode(), self._num_threads)
         return rate
-
-    def best(self, name: str, num_runs: int = 40) -> float:
-        """The best of many short runs."""
-        return max(self.rate(name) for _ in range(num_runs))
 
 
 @functools.cache
@@ -51,5 +42,5 @@ def _library() -> ctypes.CDLL:
         subprocess.run(command, check=True)
         library = ctypes.CDLL(str(made))
     library.peak_rate.restype = ctypes.c_double
-    library.peak_rate.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int64]
+    library.peak_rate.argtypes = [ctypes.c_char_p, ctypes.c_int]
     return library

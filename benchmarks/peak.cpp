@@ -1,8 +1,7 @@
 // What this machine can do at most, in the units of kernels.py: int8, bf16 and f32 multiply-adds (vectors, and tiles where
-// the CPU has them) and reading memory, on N threads at once. A library, so that a limit can be measured right beside what
+// the CPU has them), on N threads at once. A library, so that a limit can be measured right beside what
 // is compared with it. Built by machine_peaks.py with -march=native.
 #include <immintrin.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -10,7 +9,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -137,50 +135,16 @@ void f32_steps(int) {
 #undef OV_STEP
 }
 
-// Memory to read, of huge pages where there are any; null: there is none.
-char* readable(int64_t bytes) {
-  static char* memory = nullptr;
-  static int64_t held = 0;
-  if (bytes <= held) return memory;
-  void* got = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (got == MAP_FAILED) return nullptr;
-  madvise(got, static_cast<size_t>(bytes), MADV_HUGEPAGE);
-  std::memset(got, 1, static_cast<size_t>(bytes));
-  memory = static_cast<char*>(got);
-  held = bytes;
-  return memory;
-}
-
-double read_rate(int threads, int64_t bytes) {
-  const char* memory = readable(bytes);
-  if (!memory) return 0.0;
-  const int64_t share = bytes / threads / 4096 * 4096;
-  const auto read = [&](int t) {
-    const __m256i* p = reinterpret_cast<const __m256i*>(memory + t * share);
-    __m256i x = _mm256_setzero_si256(), y = x;
-    for (int64_t i = 0; i < share / 32; i += 4) {
-      _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2048, _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(p + i) + 2112, _MM_HINT_T0);
-      x = _mm256_xor_si256(x, _mm256_xor_si256(p[i], p[i + 1]));
-      y = _mm256_xor_si256(y, _mm256_xor_si256(p[i + 2], p[i + 3]));
-    }
-    sink = _mm256_extract_epi64(_mm256_xor_si256(x, y), 0);
-  };
-  return static_cast<double>(share * threads) / seconds_of(threads, read) / 1e9;
-}
-
 }  // namespace
 
-// Of one run of some milliseconds: 1e9 operations, or bytes, per second; 0 if the CPU has no such thing. `bytes` is what
-// `read_gbs` reads.
-extern "C" double peak_rate(const char* name, int threads, int64_t bytes) {
+// Of one run of some milliseconds: 1e9 operations per second; 0 if the CPU has no such instruction.
+extern "C" double peak_rate(const char* name, int threads) {
   const std::string_view what = name;
   const auto rate = [&](double ops, int64_t steps, void (*work)(int)) {
     return ops * static_cast<double>(steps) * threads / seconds_of(threads, work) / 1e9;
   };
   if (what == "int8_gops") return rate(kInt8Ops, kSteps, int8_steps);
   if (what == "f32_gops") return rate(kFloatOps, kSteps, f32_steps);
-  if (what == "read_gbs") return read_rate(threads, bytes);
 #if defined(__AVX512BF16__)
   if (what == "bf16_gops") return rate(12.0 * 64, kSteps, bf16_steps);
 #endif

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define OV_ABI_VERSION 7
+#define OV_ABI_VERSION 8
 #define OV_API __attribute__((visibility("default")))
 
 /* ---- library ---------------------------------------------------------------------------------------------------- */
@@ -270,12 +270,13 @@ OV_API int ov_plan_timers(const ov_plan* plan, uint64_t* ns, int64_t count);
 OV_API int64_t ov_row_bytes(int dtype, int64_t cols);
 /* Bytes of one layer's share of a block. */
 OV_API int64_t ov_kv_layer_bytes(const ov_kv_layer* layer, int32_t block_size);
-/* What all threads of the pool reach together: bytes per second from memory, or operations (a multiply-add is two) per
- * second of one arithmetic as this level does it. About a tenth of a second each. Negative: see ov_last_error(). */
-enum ov_limit { OV_LIMIT_READ = 0, OV_LIMIT_F32 = 1, OV_LIMIT_BF16 = 2, OV_LIMIT_INT8 = 3 };
+/* What all threads of the pool reach together: operations (a multiply-add is two) per second of one arithmetic as this
+ * level does it. About a tenth of a second each. Negative: see ov_last_error(). */
+enum ov_limit { OV_LIMIT_F32 = 0, OV_LIMIT_BF16 = 1, OV_LIMIT_INT8 = 2 };
 OV_API double ov_probe(ov_pool* pool, int limit);
-/* OV_LIMIT_READ of the memory that these weights are in, the best of so many passes of either loop over all of them: each thread reads its part of
- * each, as linears of one row do. Memory differs by where the host has placed it. */
+/* Bytes per second that all threads together read of these weights, since memory differs by where the host has placed it:
+ * each thread reads its part of every weight, as linears of one row do. The best of `passes` passes with software
+ * prefetching and as many without. Negative: see ov_last_error(). */
 OV_API double ov_probe_weights(ov_pool* pool, int64_t num, const ov_weight* const* weights, int64_t passes);
 /* For tests: 0 or 1: kernels in tile registers do what suits a fast or a slow pace of them; negative: as measured. */
 OV_API void ov_force_tile_pace(int pace);

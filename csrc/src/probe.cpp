@@ -25,7 +25,6 @@ constexpr int kChains = 12;
 #else
 constexpr int kChains = 6;  // of two registers each
 #endif
-constexpr int64_t kReadBytes = int64_t{64} << 20;  // more than any second-level cache
 
 double now() {
   timespec ts;
@@ -136,7 +135,7 @@ double int8_rate(ov_pool* pool) {
   });
 }
 
-// Reads [p, p + bytes), of multiples of 256. Whether it is faster to ask for lines before depends on where memory is.
+// Reads [p, p + bytes), bytes a multiple of 256. Whether asking for lines ahead is faster depends on where memory is.
 template <bool Asks>
 void read_lines(const char* p, int64_t bytes) {
   Lanes sums[4];
@@ -150,26 +149,6 @@ void read_lines(const char* p, int64_t bytes) {
   for (auto& s : sums) asm volatile("" ::"r"(&s) : "memory");
 }
 
-// each(thread, read): calls read(p, bytes) for its part of so many bytes. The best of so many runs of either kind.
-template <class F>
-double best_read(ov_pool* pool, int64_t bytes, int64_t runs, F&& each) {
-  const double share = static_cast<double>(bytes) / pool_size(pool);
-  return std::max(best_rate(
-                      pool, share, [&](int64_t thread) { each(thread, read_lines<true>); }, runs),
-                  best_rate(pool, share, [&](int64_t thread) { each(thread, read_lines<false>); }, runs));
-}
-
-double read_rate(ov_pool* pool) {
-  auto* memory = static_cast<char*>(ov_memory_map(kReadBytes));
-  if (!memory) return -1.0;
-  memset(memory, 1, kReadBytes);
-  const int64_t share = kReadBytes / pool_size(pool) / 4096 * 4096;
-  const double rate = best_read(pool, share * pool_size(pool), kRuns,
-                                [&](int64_t thread, auto&& read) { read(memory + thread * share, share); });
-  ov_memory_unmap(memory, kReadBytes);
-  return rate;
-}
-
 }  // namespace
 
 extern "C" double ov_probe_weights(ov_pool* pool, int64_t num, const ov_weight* const* weights, int64_t passes) {
@@ -181,17 +160,23 @@ extern "C" double ov_probe_weights(ov_pool* pool, int64_t num, const ov_weight* 
     set_error("ov_probe_weights: nothing to read");
     return -1.0;
   }
-  return best_read(pool, total, passes, [&](int64_t thread, auto&& read) {
-    for (int64_t i = 0; i < num; ++i) {
-      const int64_t first = begin(*weights[i], thread);
-      read(reinterpret_cast<const char*>(weights[i]->data) + first, begin(*weights[i], thread + 1) - first);
-    }
-  });
+  const auto rate = [&](auto&& read) {
+    const double share = static_cast<double>(total) / static_cast<double>(threads);
+    return best_rate(
+        pool, share,
+        [&](int64_t thread) {
+          for (int64_t i = 0; i < num; ++i) {
+            const int64_t first = begin(*weights[i], thread);
+            read(reinterpret_cast<const char*>(weights[i]->data) + first, begin(*weights[i], thread + 1) - first);
+          }
+        },
+        passes);
+  };
+  return std::max(rate(read_lines<true>), rate(read_lines<false>));
 }
 
 extern "C" double ov_probe(ov_pool* pool, int limit) {
   switch (limit) {
-    case OV_LIMIT_READ: return read_rate(pool);
     case OV_LIMIT_F32: return f32_rate(pool);
     case OV_LIMIT_BF16: return bf16_rate(pool);
     case OV_LIMIT_INT8: return int8_rate(pool);

@@ -41,18 +41,18 @@ struct Tile : Block<Kind> {
   static constexpr int kScalesOfRecord = kStripTiles * kScaleBytes;
   static constexpr int kGroupStep = kStripTiles * kGroupBytes;  // from a group's codes to the next in a record
   static constexpr int kRecordBytes = kScalesOfRecord + kRecordGroups * kGroupStep;
-  static constexpr int kStepToRecord =
-      kGroupStep + kScalesOfRecord;  // from the last group's to those of the next record
+  // from the codes of a record's last group to those of the next record's first
+  static constexpr int kStepToRecord = kGroupStep + kScalesOfRecord;
 };
 
 // A tile's scales in the first record of its strip; in the next ones they are kRecordBytes further.
 template <int Kind>
-inline const uint8_t* tile_scales(const ov_weight& w, int64_t tile) {
+inline uint8_t* tile_scales(const ov_weight& w, int64_t tile) {
   return strip_of(w, tile) + tile % kStripTiles * Tile<Kind>::kScaleBytes;
 }
 // A tile's codes of the first group.
 template <int Kind>
-inline const uint8_t* tile_codes(const ov_weight& w, int64_t tile) {
+inline uint8_t* tile_codes(const ov_weight& w, int64_t tile) {
   return strip_of(w, tile) + Tile<Kind>::kScalesOfRecord + tile % kStripTiles * 64;
 }
 // How far from a tile's codes of the first group those of group g are.

@@ -1,10 +1,11 @@
 // Asking memory for weights before they are read.
 //
-// A thread reads a weight's strips (weights.h) in the order of memory. One row is read as fast as memory gives it, which hardware
-// prefetchers follow best if nobody asks for the same lines (codes of eight bits, which are no work, want them a little early);
-// more rows take their time over each line, and prefetchers are then not far enough ahead. At the end of a thread's run the beginning of the next linear is asked for, so that memory
-// has work while the threads wait for each other. In several walks over a strip memory has nothing to do after the first, and all
-// of the next strip is asked for. Knows nothing of: activations, threads.
+// A thread reads a weight's strips (weights.h) in the order of memory. One row is read as fast as memory gives it, which
+// hardware prefetchers follow best if nobody asks for the same lines (codes of eight bits, which are no work, want them a
+// little early). More rows take their time over each line, and prefetchers are then not far enough ahead. At the end of a
+// thread's run the beginning of the next linear is asked for, so that memory has work while the threads wait for each
+// other. In several walks over a strip memory has nothing to do after the first, so all of the next strip is asked for.
+// Knows nothing of: activations, threads.
 #pragma once
 
 #include "byte_lanes.h"
@@ -39,7 +40,7 @@ class WholeTilesAhead {
   int64_t left_, lines_;
 };
 
-// Some kilobytes early, in a single walk: ask() goes before each `Step` bytes.
+// Each line some kilobytes before it is read, in a single walk: ask() is called before each `Step` bytes of a strip.
 template <int64_t Step>
 class LinesAhead {
  public:
@@ -73,7 +74,7 @@ class LinesAhead {
   int64_t left_;
 };
 
-// Either, as a strip is walked over once or more often.  IsLight: codes that are no work to expand.
+// Either of them: lines in a single walk, whole strips in several. IsLight: codes that are no work to expand.
 template <int64_t Step, bool IsLight = false>
 class TilesAhead {
  public:

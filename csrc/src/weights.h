@@ -42,13 +42,9 @@ namespace ov {
 constexpr int64_t kTileColumns = 16;
 constexpr int64_t kGroup = 32;
 
-inline const uint8_t* strip_of(const ov_weight& w, int64_t tile) {
-  return w.data + tile / w.strip_tiles * w.strip_bytes;
-}
+inline uint8_t* strip_of(const ov_weight& w, int64_t tile) { return w.data + tile / w.strip_tiles * w.strip_bytes; }
 // Of a BF16 or F32 weight: the first vector of a tile. The next one is strip_tiles vectors further.
-inline const uint8_t* float_tile(const ov_weight& w, int64_t tile) {
-  return strip_of(w, tile) + tile % w.strip_tiles * 64;
-}
+inline uint8_t* float_tile(const ov_weight& w, int64_t tile) { return strip_of(w, tile) + tile % w.strip_tiles * 64; }
 
 // Row `row` of the weight as f32 [k] (embedding gather). Exactly the format's reference value.
 void weight_row(const ov_weight& w, int64_t row, float* out);

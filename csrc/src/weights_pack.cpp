@@ -133,9 +133,8 @@ template <int Kind>
 void pack_quantized_tile(const SourceRows& rows, const ov_weight& w, int64_t tile) {
   using B = Block<Kind>;
   using T = Tile<Kind>;
-  const auto place = [&](const uint8_t* p) { return w.data + (p - w.data); };
-  uint8_t* const scales = place(tile_scales<Kind>(w, tile));
-  uint8_t* const codes = place(tile_codes<Kind>(w, tile));
+  uint8_t* const scales = tile_scales<Kind>(w, tile);
+  uint8_t* const codes = tile_codes<Kind>(w, tile);
   for (int64_t g = 0; g < w.k / 32; ++g) {
     uint8_t* const group = codes + codes_offset<Kind>(g);
     if constexpr (!B::kSuper && B::kBits < 8) {
@@ -200,7 +199,7 @@ void weight_pack(ov_pool* pool, int src_type, const void* src, const int32_t* ro
       rows.step[c] = r < weight.n;
     }
     if (visit_quantized(weight.kind, [&]<int Kind>() { pack_quantized_tile<Kind>(rows, weight, t); })) return;
-    uint8_t* const tile = weight.data + (float_tile(weight, t) - weight.data);
+    uint8_t* const tile = float_tile(weight, t);
     const int64_t step = 64 * weight.strip_tiles;
     if (weight.kind == OV_BF16)
       for (int64_t pair = ceil_div(weight.k, 2); pair < round_up(weight.k, 32) / 2; ++pair)

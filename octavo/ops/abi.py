@@ -24,7 +24,7 @@ from ctypes import (
 )
 from typing import Any
 
-ABI_VERSION = 7
+ABI_VERSION = 8
 
 
 class OvKvLayer(Structure):

@@ -40,6 +40,7 @@ from octavo.ops.fusion import forget_logits, fuse_program
 from octavo.ops.ggml_type import GGMLType
 from octavo.ops.kv_memory import KVMemory
 from octavo.ops.library import Library, NativeWeight, ThreadPool
+from octavo.ops.limits import measure_limits
 from octavo.ops.logits_hook import GuardedHook
 from octavo.ops.program import CacheType, ElementType, Instruction, Operand, Program, Rows
 from octavo.ops.roofline import StepCounter, op_times, windows_of
@@ -54,12 +55,6 @@ CACHE_TYPES = {
     "int8": CacheType.I8,
     "fp8_e4m3": CacheType.F8_E4M3,
 }
-
-
-#: limits in a `Profile` -> `enum ov_limit`
-_LIMITS = {"read": 0, "f32": 1, "bf16": 2, "int8": 3}
-#: that are read to find out how fast the weights can be: a second or two
-_PROBED_BYTES = 32 << 30
 
 
 class PlanOptions(msgspec.Struct, frozen=True):
@@ -217,11 +212,7 @@ class Plan:
             self._prompt_type(),
         )
         self.enable_timers(False)
-        limits = {name: self._library.probe(self._pool, limit) for name, limit in _LIMITS.items()}
-        if self._weights:  # most of what is read, and memory differs by where it lies
-            stored_bytes = sum(weight.stored_bytes for weight in self._weights)
-            num_passes = min(max(_PROBED_BYTES // stored_bytes, 3), 40)
-            limits["read"] = self._library.probe_weights(self._pool, self._weights, num_passes)
+        limits = measure_limits(self._library, self._pool, self._weights)
         return Profile(times, counter.num_steps, limits)
 
     def _prompt_type(self) -> ElementType:
