@@ -1,7 +1,8 @@
 """A bounded load on an OpenAI-compatible server on this machine; prints one line of JSON.
 
-Standard library only and one process, so that the client takes as little of the machine as it can.
-Prompts are cuts of Python's own manual, chosen by the seed.
+Standard library only, one thread on epoll, and nothing is parsed before the last reply is there, so
+that the client takes as little of the machine as it can. Prompts are cuts of Python's own manual,
+chosen by the seed.
 
     python -m benchmarks.peers.load --port 8000 -n 64 -c 32 --out 128
 
@@ -12,17 +13,20 @@ server reports; a server that sends several tokens in one piece is seen by `chun
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import random
+import select
+import socket
 import statistics
 import time
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from pydoc_data.topics import topics
 from typing import Any
 
 CORPUS = "\n".join(topics[name] for name in sorted(topics))
 REQUEST_LIMIT_S = 600.0
+LAST_PIECE = b"data: [DONE]"
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,16 @@ class Load:
 
 @dataclass
 class Sample:
-    """One request as the client saw it; times in seconds."""
+    """One request as the client saw it; times in seconds.
 
-    status: str = ""
+    `pieces` are what was read and when; `read_reply` makes the rest of them.
+    """
+
     sent_s: float = 0.0
-    ttft_s: float | None = None
     end_s: float = 0.0
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    status: str = ""
+    ttft_s: float | None = None
     arrivals_s: list[float] = field(default_factory=list)  # of pieces with text
     prompt_tokens: int = 0
     output_tokens: int = 0
@@ -72,33 +80,29 @@ class Sample:
         return (self.arrivals_s[-1] - self.arrivals_s[0]) / (self.output_tokens - 1)
 
 
-async def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
     """Applies a load; gives its figures (rates per second, times in milliseconds)."""
     rng = random.Random(load.seed)
     shared = shared_prefix(load)
-    bodies = [_body(load, shared + cut(rng, load.prompt_chars)) for _ in range(load.n)]
-    gate = asyncio.Semaphore(load.concurrency)
+    waiting = deque(_request(load, shared + cut(rng, load.prompt_chars)) for _ in range(load.n))
+    due_s = 0.0  # of the first that waits
     samples: list[Sample] = []
-
-    async def one(body: bytes, delay_s: float) -> None:
-        await asyncio.sleep(delay_s)
-        async with gate:
-            sample = Sample(sent_s=time.perf_counter())
-            samples.append(sample)
-            try:
-                async with asyncio.timeout(REQUEST_LIMIT_S):
-                    await _request(host, port, load.path, body, sample)
-            except (OSError, ValueError, TimeoutError) as error:
-                sample.status = repr(error)
-            sample.end_s = time.perf_counter()
-
-    delay_s, delays = 0.0, []
-    for _ in bodies:
-        delay_s += rng.expovariate(load.rate) if load.rate else 0.0
-        delays.append(delay_s)
-    start = time.perf_counter()
-    await asyncio.gather(*map(one, bodies, delays))
-    return _figures(load, samples, time.perf_counter() - start)
+    client = _Client(host, port)
+    start_s = time.perf_counter()
+    while waiting or client.num_open:
+        until_s: float | None = None
+        while waiting and client.num_open < load.concurrency and until_s is None:
+            early_s = start_s + due_s - time.perf_counter()
+            if early_s > 0:
+                until_s = early_s
+            else:
+                samples.append(client.send(waiting.popleft()))
+                due_s += rng.expovariate(load.rate) if load.rate else 0.0
+        client.receive(until_s)
+    seconds = time.perf_counter() - start_s
+    for sample in samples:
+        read_reply(sample)
+    return _figures(load, samples, seconds)
 
 
 def shared_prefix(load: Load) -> str:
@@ -112,7 +116,7 @@ def cut(rng: random.Random, length: int) -> str:
     return CORPUS[at : at + length]
 
 
-def _body(load: Load, prompt: str) -> bytes:
+def _request(load: Load, prompt: str) -> bytes:
     is_chat = load.path.endswith("chat/completions")
     asked = {"messages": [{"role": "user", "content": prompt}]} if is_chat else {"prompt": prompt}
     body = {
@@ -125,28 +129,88 @@ def _body(load: Load, prompt: str) -> bytes:
         **asked,
         **load.extra,
     }
-    return json.dumps(body).encode()
-
-
-async def _request(host: str, port: int, path: str, body: bytes, sample: Sample) -> None:
-    reader, writer = await asyncio.open_connection(host, port)
+    data = json.dumps(body).encode()
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer x\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"POST {load.path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer x\r\nConnection: close\r\nContent-Length: {len(data)}\r\n\r\n"
     )
-    writer.write(head.encode() + body)
-    await writer.drain()
-    async for line in reader:
-        if not sample.status:
-            sample.status = line.split()[1].decode()
-        if sample.status != "200" or not line.startswith(b"data: "):
-            continue
-        now = time.perf_counter()
-        text = line[6:].strip()
-        if text == b"[DONE]":
-            break
-        _take(json.loads(text), now, sample)
-    writer.close()
+    return head.encode() + data
+
+
+class _Client:
+    """Connections of one request each."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._epoll = select.epoll()
+        self._open: dict[int, tuple[socket.socket, Sample]] = {}
+        self._buffer = bytearray(1 << 16)
+
+    @property
+    def num_open(self) -> int:
+        """Replies that are not whole."""
+        return len(self._open)
+
+    def send(self, request: bytes) -> Sample:
+        """Its sample, which `receive` fills."""
+        sample = Sample(sent_s=time.perf_counter())
+        connection = socket.socket()
+        connection.settimeout(REQUEST_LIMIT_S)
+        try:
+            connection.connect(self._address)
+            connection.sendall(request)
+        except OSError as error:
+            connection.close()
+            sample.status = repr(error)
+            sample.end_s = time.perf_counter()
+            return sample
+        connection.setblocking(False)
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+        self._open[connection.fileno()] = connection, sample
+        return sample
+
+    def receive(self, limit_s: float | None) -> None:
+        """Takes what has arrived; waits for something, so many seconds at most."""
+        arrived = self._epoll.poll(REQUEST_LIMIT_S if limit_s is None else limit_s)
+        now_s = time.perf_counter()
+        for number, _ in arrived:
+            connection, sample = self._open[number]
+            try:
+                size = connection.recv_into(self._buffer)
+            except OSError as error:
+                sample.status = repr(error)
+                size = 0
+            now_s = time.perf_counter()
+            piece = bytes(self._buffer[:size])
+            sample.pieces.append((now_s, piece))
+            if not size or LAST_PIECE in piece:
+                self._close(number, now_s)
+        if self._open:
+            oldest, (_, sample) = next(iter(self._open.items()))
+            if now_s - sample.sent_s > REQUEST_LIMIT_S:
+                sample.status = f"no end within {REQUEST_LIMIT_S:.0f} s"
+                self._close(oldest, now_s)
+
+    def _close(self, number: int, now_s: float) -> None:
+        connection, sample = self._open.pop(number)
+        sample.end_s = now_s
+        self._epoll.unregister(number)
+        connection.close()
+
+
+def read_reply(sample: Sample) -> None:
+    """Makes a sample's figures of its pieces. A line counts when its end has arrived."""
+    if sample.status:
+        return
+    rest = b""
+    for arrived_s, piece in sample.pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if not sample.status:
+                sample.status = line.split()[1].decode()
+            text = line[6:].strip()
+            if sample.status == "200" and line.startswith(b"data: ") and text != b"[DONE]":
+                _take(json.loads(text), arrived_s, sample)
 
 
 def _take(piece: dict[str, Any], now: float, sample: Sample) -> None:
@@ -215,7 +279,7 @@ def main() -> None:
     options = vars(parser.parse_args())
     port = options.pop("port")
     load = Load(**options)
-    print(json.dumps({**asdict(load), **asyncio.run(run(load, port))}))
+    print(json.dumps({**asdict(load), **run(load, port)}))
 
 
 if __name__ == "__main__":
