@@ -2,8 +2,7 @@
 //
 // A request that decodes reads each line of its cache once, sub-block by sub-block, which lie anywhere: the processor's own
 // prefetchers stop at their ends. Whoever reads a sub-block asks, line by line, for one that this thread reads some KB
-// later, also in the next partition, head and request. A partition's K is read before its V; they are asked for in the order of
-// memory, K and V of a block together, which memory gives sooner. Knows nothing of: how scores and sums of V are computed.
+// later, also in the next partition, head and request. Knows nothing of: how scores and sums of V are computed.
 #pragma once
 
 #include "attention_sub_blocks.h"
@@ -21,6 +20,15 @@ struct KvOrder {
   const void* context;
 };
 
+// How it is asked, where it was fastest (docs/decisions/0021-attention-kernels.md). A partition's K is read before its V.
+#if defined(OV_HAS_TILES)
+constexpr bool kIsInMemoryOrder = false;  // but of reading
+constexpr int64_t kAheadBytes = 4096;
+#else
+constexpr bool kIsInMemoryOrder = true;  // K and V of a block together
+constexpr int64_t kAheadBytes = 8192;
+#endif
+
 class KvAhead {
  public:
   KvAhead(const AttentionArgs& a, const ov_step& step, const KvOrder& order)
@@ -32,12 +40,11 @@ class KvAhead {
       end_ = end;
       open(i);
       // all of K is read before the V that was asked for with it
-      const int64_t bytes = kAheadBytes + kSubsPerPartition * shape_.k_sub_bytes;
-      for (int64_t asked = 0; asked < bytes;) {
+      const int64_t of_v = kIsInMemoryOrder ? kSubsPerPartition * shape_.k_sub_bytes : 0;
+      for (int64_t asked = 0; asked < kAheadBytes + of_v; asked += shape_.k_sub_bytes) {
         const char* const p = next(nullptr);
         if (!p) break;
-        prefetch(p, shape_.k_sub_bytes);
-        asked += shape_.k_sub_bytes;
+        for (int64_t at = 0; at < shape_.k_sub_bytes; at += 64) ask_for(p + at);
       }
     }
     expected_ = i + 1;
@@ -51,14 +58,12 @@ class KvAhead {
     const int sub = place_.sub, head = item_.rows.kv_head;
     const char* const found = in_v_ ? shape_.v_sub(share, head, sub) : shape_.k_sub(share, head, sub);
     if (shape_.dtype == OV_I8 || shape_.dtype == OV_F8_E4M3)
-      __builtin_prefetch(in_v_ ? shape_.v_scales(share, head, sub) : shape_.k_scales(share, head, sub), 0, 2);
+      ask_for(in_v_ ? shape_.v_scales(share, head, sub) : shape_.k_scales(share, head, sub));
     advance();
     return found;
   }
 
  private:
-  static constexpr int64_t kAheadBytes = 8192;
-
   void open(int64_t i) {
     i_ = i;
     if (i >= end_) return;
@@ -68,25 +73,30 @@ class KvAhead {
   void open_partition(int32_t partition) {
     partition_ = partition;
     const SubSpan span(item_.rows, partition * kPartition);
-    sub_ = span.first;
+    first_ = sub_ = span.first;
     last_ = span.last;
-    place_ = SubPlace(shape_, partition * kPartition + sub_ * kSubBlock);
+    start_ = place_ = SubPlace(shape_, partition * kPartition + sub_ * kSubBlock);
     in_v_ = false;
   }
 
   void advance() {
-    in_v_ = !in_v_;
-    if (in_v_) return;
-    place_.advance(shape_);
-    if (++sub_ < last_) return;
+    if constexpr (kIsInMemoryOrder) {
+      in_v_ = !in_v_;
+      if (in_v_) return;
+      place_.advance(shape_);
+      if (++sub_ < last_) return;
+    } else {
+      place_.advance(shape_);
+      if (++sub_ < last_) return;
+      sub_ = first_;
+      place_ = start_;
+      in_v_ = !in_v_;
+      if (in_v_) return;
+    }
     if (partition_ + 1 < item_.end)
       open_partition(partition_ + 1);
     else
       open(i_ + 1);
-  }
-  // into the second-level cache, whose queue of misses is the longer one
-  static OV_ALWAYS_INLINE void prefetch(const char* p, int64_t bytes) {
-    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
   }
 
   const AttentionArgs& a_;
@@ -96,8 +106,8 @@ class KvAhead {
   int64_t expected_ = -1, i_ = 0, end_ = 0;
   KvOrder::Item item_;
   int32_t partition_ = 0;
-  int sub_ = 0, last_ = 0;  // of the partition
-  SubPlace place_;          // of sub_
+  int sub_ = 0, first_ = 0, last_ = 0;  // of the partition
+  SubPlace place_, start_;              // of sub_ and first_
   bool in_v_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "byte_lanes.h"
 #include "kv_codec.h"
 #include "lanes.h"
+#include "tiles.h"
 
 namespace ov {
 
@@ -87,11 +88,20 @@ struct SubReads {
   const char* const* ahead;
 };
 
-// Asks for the line with byte `at` of a sub-block where it begins; rows are narrower than lines in one-byte caches. Always
-// inlined, as any function of prefetches alone: compilers see that it computes nothing, and drop a call to it.
+// Asks for a line of a cache that is read soon (attention_ahead.h). Always inlined, as any function of prefetches alone:
+// compilers see that it computes nothing, and drop a call to it.
+OV_ALWAYS_INLINE void ask_for(const void* line) {
+#if defined(OV_HAS_TILES)
+  __builtin_prefetch(line, 0, 3);
+#else
+  __builtin_prefetch(line, 0, 2);  // into the second-level cache, whose queue of misses is the longer one
+#endif
+}
+
+// Asks for the line with byte `at` of a sub-block where it begins; rows are narrower than lines in one-byte caches.
 template <int RowBytes>
 OV_ALWAYS_INLINE void ask_for_row(const char* sub, int64_t at) {
-  if (RowBytes == 64 || at % 64 == 0) __builtin_prefetch(sub + at, 0, 2);
+  if (RowBytes == 64 || at % 64 == 0) ask_for(sub + at);
 }
 
 // out[m][n * 16 ..] = q[m] . K of sub-block n, for kRows vectors and kCols sub-blocks; one chain over the words in

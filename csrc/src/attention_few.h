@@ -39,6 +39,7 @@ struct PairLanes {
 };
 
 OV_ALWAYS_INLINE PairLanes halves_of(__m512i pairs) {
+  asm("" : "+v"(pairs));  // else the compiler loads the line twice
   return {Lanes{_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))},
           Lanes{_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u))))}};
 }
@@ -85,7 +86,7 @@ OV_ALWAYS_INLINE void few_scores(const float* q, int dims, const ReadSubs& k, fl
       PairLanes key[Subs];
       unroll<Subs>([&](auto n) OV_INLINED {
         key[n.value] = Pairs::k(k.read[n.value], i);
-        if (Pairs::kBytes == 2 || i % 2 == 0) __builtin_prefetch(k.ahead[n.value] + Pairs::kBytes * 32 * i, 0, 2);
+        if (Pairs::kBytes == 2 || i % 2 == 0) ask_for(k.ahead[n.value] + Pairs::kBytes * 32 * i);
       });
       unroll<Vectors>([&](auto g) OV_INLINED {
         const Lanes a = set1(q[g.value * kQueryStride + 2 * i]), b = set1(q[g.value * kQueryStride + 2 * i + 1]);
@@ -131,7 +132,7 @@ OV_ALWAYS_INLINE void few_values(const float* weights, const ValueStep& step, in
       unroll<Groups>([&](auto n) OV_INLINED {
         const PairLanes value = Pairs::v(v, v_dim, i, d + n.value * kLanes);
         if (Pairs::kBytes == 2 || n.value % 2 == 0)
-          __builtin_prefetch(ahead + 2 * Pairs::kBytes * (i * v_dim + d + n.value * kLanes), 0, 2);
+          ask_for(ahead + 2 * Pairs::kBytes * (i * v_dim + d + n.value * kLanes));
         unroll<Vectors>([&](auto g) OV_INLINED {
           first[g.value][n.value] = fma(set1(w[g.value * kPartition + 2 * i]), value.first, first[g.value][n.value]);
           if constexpr (decltype(both)::value)
