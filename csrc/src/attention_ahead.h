@@ -7,6 +7,7 @@
 
 #include "attention_sub_blocks.h"
 #include "attention_task.h"
+#include "prefetch.h"
 
 namespace ov {
 
@@ -20,14 +21,8 @@ struct KvOrder {
   const void* context;
 };
 
-// How it is asked, where it was fastest (docs/decisions/0021-attention-kernels.md). A partition's K is read before its V.
-#if defined(OV_HAS_TILES)
-constexpr bool kIsInMemoryOrder = false;  // but of reading
-constexpr int64_t kAheadBytes = 4096;
-#else
-constexpr bool kIsInMemoryOrder = true;  // K and V of a block together
-constexpr int64_t kAheadBytes = 8192;
-#endif
+// A partition's K is read before its V; they are asked for so, too, or in the order of memory, K and V of a block together.
+constexpr bool kIsInMemoryOrder = !kAsksForAll;
 
 class KvAhead {
  public:

@@ -11,7 +11,7 @@
 #include "byte_lanes.h"
 #include "kv_codec.h"
 #include "lanes.h"
-#include "tiles.h"
+#include "prefetch.h"
 
 namespace ov {
 
@@ -87,16 +87,6 @@ struct SubReads {
   const char* const* read;
   const char* const* ahead;
 };
-
-// Asks for a line of a cache that is read soon (attention_ahead.h). Always inlined, as any function of prefetches alone:
-// compilers see that it computes nothing, and drop a call to it.
-OV_ALWAYS_INLINE void ask_for(const void* line) {
-#if defined(OV_HAS_TILES)
-  __builtin_prefetch(line, 0, 3);
-#else
-  __builtin_prefetch(line, 0, 2);  // into the second-level cache, whose queue of misses is the longer one
-#endif
-}
 
 // Asks for the line with byte `at` of a sub-block where it begins; rows are narrower than lines in one-byte caches.
 template <int RowBytes>

@@ -1,14 +1,15 @@
 // Asking memory for weights before they are read.
 //
 // A thread reads a weight's strips (weights.h) in the order of memory. One row is read as fast as memory gives it, which
-// hardware prefetchers follow best if nobody asks for the same lines (codes of eight bits, which are no work, want them a
-// little early). More rows take their time over each line, and prefetchers are then not far enough ahead. At the end of a
-// thread's run the beginning of the next linear is asked for, so that memory has work while the threads wait for each
-// other. In several walks over a strip memory has nothing to do after the first, so all of the next strip is asked for.
+// some machines' prefetchers (prefetch.h) follow best if nobody asks for the same lines (codes of eight bits, which are no
+// work, want them a little early). More rows take their time over each line, and prefetchers are then not far enough
+// ahead. At the end of a thread's run the beginning of the next linear is asked for, so that memory has work while the
+// threads wait for each other. In several walks over a strip memory has nothing to do after the first, so all of the next
+// strip is asked for.
 // Knows nothing of: activations, threads.
 #pragma once
 
-#include "byte_lanes.h"
+#include "prefetch.h"
 #include "weights.h"
 
 namespace ov {
@@ -46,7 +47,7 @@ class LinesAhead {
  public:
   // only_next: not for the strip at hand, nor for one that lies behind it.
   OV_ALWAYS_INLINE LinesAhead(const ov_weight& w, int64_t tile, const NextTiles& next, bool only_next = false,
-                              int64_t early_bytes = kEarlyBytes)
+                              int64_t early_bytes = kAheadBytes)
       : only_next_(only_next), next_(next.data) {
     const int64_t steps = w.strip_bytes / Step, wanted = early_bytes / Step, early = steps < wanted ? steps : wanted;
     const uint8_t* const strip = strip_of(w, tile);
@@ -62,13 +63,11 @@ class LinesAhead {
     } else if (only_next_) {
       return;
     }
-    for (int64_t i = 0; i < Step; i += 64) __builtin_prefetch(at_ + i, 0, 2);
+    for (int64_t i = 0; i < Step; i += 64) ask_for(at_ + i);
     at_ += Step;
   }
 
  private:
-  static constexpr int64_t kEarlyBytes = 8192;
-
   const bool only_next_;
   const uint8_t *next_, *at_;
   int64_t left_;
@@ -88,7 +87,7 @@ class TilesAhead {
   static OV_ALWAYS_INLINE LinesAhead<Step> lines(const ov_weight& w, int64_t tile, const NextTiles& next,
                                                  bool is_one_row) {
     constexpr int64_t kLittle = 2176;
-    if (!is_one_row) return {w, tile, next};
+    if (kAsksForAll || !is_one_row) return {w, tile, next};
     if constexpr (IsLight) return {w, tile, next, false, kLittle};
     return {w, tile, next, true};
   }

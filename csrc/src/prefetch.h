@@ -1,0 +1,29 @@
+// Asking for a line of weights or of a KV cache before it is read.
+//
+// Machines differ in what helps, and a level's machines are mostly of one make (docs/decisions/0027-strips.md): AVX-512
+// without BF16, or with AMX, is Intel's, AVX-512 with BF16 alone is AMD's. Knows nothing of: what is read.
+#pragma once
+
+#include "byte_lanes.h"
+#include "tiles.h"
+
+namespace ov {
+
+#if defined(OV_HAS_TILES) || (defined(__AVX512VNNI__) && !defined(__AVX512BF16__))
+// Every line is asked for a little early into the first-level cache: fetching it from the second stalls as much as it
+// hides, the processor's own prefetchers are slower, and the order of requests does not matter to memory.
+inline constexpr bool kAsksForAll = true;
+inline constexpr int64_t kAheadBytes = 4096;
+inline constexpr int kAheadLevel = 3;
+#else
+// Into the second-level cache, whose queue of misses is the longer one, in the order of memory, and only what the
+// processor's own prefetchers do not follow.
+inline constexpr bool kAsksForAll = false;
+inline constexpr int64_t kAheadBytes = 8192;
+inline constexpr int kAheadLevel = 2;
+#endif
+
+// Always inlined, as any function of prefetches alone: compilers see that it computes nothing, and drop a call to it.
+OV_ALWAYS_INLINE void ask_for(const void* line) { __builtin_prefetch(line, 0, kAheadLevel); }
+
+}  // namespace ov
