@@ -4,6 +4,8 @@
 // without BF16, or with AMX, is Intel's, AVX-512 with BF16 alone is AMD's. Knows nothing of: what is read.
 #pragma once
 
+#include <cstdint>
+
 #include "byte_lanes.h"
 #include "tiles.h"
 
@@ -25,5 +27,13 @@ inline constexpr int kAheadLevel = 2;
 
 // Always inlined, as any function of prefetches alone: compilers see that it computes nothing, and drop a call to it.
 OV_ALWAYS_INLINE void ask_for(const void* line) { __builtin_prefetch(line, 0, kAheadLevel); }
+
+// Called for each `step` bytes of a stream: where a page of 4 KB begins, asks for the first lines of the next one, since
+// the processor's own prefetchers stop at its end.
+OV_ALWAYS_INLINE void begin_next_page(const uint8_t* at, int64_t step) {
+  constexpr uintptr_t kPage = 4096;
+  if ((reinterpret_cast<uintptr_t>(at) & (kPage - 1)) >= static_cast<uintptr_t>(step)) return;
+  for (uintptr_t line = 0; line < 3; ++line) __builtin_prefetch(at + kPage + 64 * line, 0, 2);
+}
 
 }  // namespace ov

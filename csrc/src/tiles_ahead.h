@@ -64,6 +64,7 @@ class LinesAhead {
       return;
     }
     for (int64_t i = 0; i < Step; i += 64) ask_for(at_ + i);
+    if constexpr (kAsksForAll) begin_next_page(at_, Step);
     at_ += Step;
   }
 
