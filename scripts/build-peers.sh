@@ -24,6 +24,7 @@ sources() { # PACKAGE==VERSION FOLDER: the unpacked source distribution
 }
 
 # Not GGML_NATIVE: on some virtual machines the compiler's "native" has instructions that trap.
+# Not AMX: where it was tried, llama-server ended with an illegal instruction in tinygemm_kernel_amx.
 isa_flags() {
   echo -DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON
   [ "$1" = avx2 ] && return
@@ -31,7 +32,6 @@ isa_flags() {
   has_flag avx512vbmi && echo -DGGML_AVX512_VBMI=ON
   has_flag avx512_vnni && echo -DGGML_AVX512_VNNI=ON
   has_flag avx512_bf16 && echo -DGGML_AVX512_BF16=ON
-  has_flag amx_int8 && echo -DGGML_AMX_TILE=ON -DGGML_AMX_INT8=ON -DGGML_AMX_BF16=ON
   true
 }
 
