@@ -98,7 +98,8 @@ def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
             else:
                 samples.append(client.send(waiting.popleft()))
                 due_s += rng.expovariate(load.rate) if load.rate else 0.0
-        client.receive(until_s)
+        if client.num_open or until_s is not None:  # else all that was sent has failed
+            client.receive(until_s)
     seconds = time.perf_counter() - start_s
     for sample in samples:
         read_reply(sample)
