@@ -80,14 +80,14 @@ class Sample:
         return (self.arrivals_s[-1] - self.arrivals_s[0]) / (self.output_tokens - 1)
 
 
-def run(load: Load, port: int, host: str = "127.0.0.1") -> dict[str, Any]:
+def run(load: Load, port: int) -> dict[str, Any]:
     """Applies a load; gives its figures (rates per second, times in milliseconds)."""
     rng = random.Random(load.seed)
     shared = shared_prefix(load)
     waiting = deque(_request(load, shared + cut(rng, load.prompt_chars)) for _ in range(load.n))
     due_s = 0.0  # of the first that waits
     samples: list[Sample] = []
-    client = _Client(host, port)
+    client = _Client(port)
     start_s = time.perf_counter()
     while waiting or client.num_open:
         until_s: float | None = None
@@ -141,8 +141,8 @@ def _request(load: Load, prompt: str) -> bytes:
 class _Client:
     """Connections of one request each."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._address = (host, port)
+    def __init__(self, port: int) -> None:
+        self._address = ("127.0.0.1", port)
         self._epoll = select.epoll()
         self._open: dict[int, tuple[socket.socket, Sample]] = {}
         self._buffer = bytearray(1 << 16)
